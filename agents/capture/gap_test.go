@@ -156,7 +156,14 @@ func TestMovedEndOfAVethIsNoGap(t *testing.T) {
 // open opens a capture that reads nothing before its Run.
 func (n *testNet) open(t *testing.T, cand candidate) (run func() *running) {
 	t.Helper()
-	c, err := cand.engine().Open(&Config{NetNS: n.target, Dir: t.TempDir(), Base: "web"})
+	return n.openWith(t, cand, &Config{})
+}
+
+// openWith is open with a configuration.
+func (n *testNet) openWith(t *testing.T, cand candidate, cfg *Config) (run func() *running) {
+	t.Helper()
+	cfg.NetNS, cfg.Dir, cfg.Base = n.target, t.TempDir(), "web"
+	c, err := cand.engine().Open(cfg)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -397,6 +404,17 @@ func TestOtherCapturesAtTCXAreNoGap(t *testing.T) {
 	c.kill()
 	await(t, "the kernel", func() bool { return n.atTCX(t, "eth0") == 2 })
 	wantGap(t, fourth().stop(), "")
+}
+
+// A program that comes and goes on eth0 while another capture begins is a gap: a new capture makes one change there.
+func TestNewCaptureHidesNoProgram(t *testing.T) {
+	needTCX(t)
+	n := newTestNet(t)
+	first := n.open(t, tcx)
+	second := n.open(t, tcx)
+	n.attach(t, ebpflink.Head())() // and detaches it
+	wantGap(t, first().stop(), "eth0: a process detached the capture from it, or attached a program before")
+	second().stop()
 }
 
 // tap makes an interface of a hardware type, which a process of the target reads.

@@ -56,6 +56,9 @@ func (s *session) linkChanged(l *links.Link) error {
 			s.missed(src, "a process added a filter before the capture's, which may have hidden packets")
 		}
 		src.suspect = src.suspect || l.Filters
+		if !l.Filters {
+			s.noteXDP(src, l.XDP)
+		}
 		return nil // renamed, up or down: the source stays attached
 	}
 	if l.Gone || l.Filters || !s.shared.Wants(l) || s.isSkipped(l) {
@@ -71,7 +74,7 @@ func (s *session) leave(src *source, l *links.Link) error {
 	s.cfg.Log.Info("Interface left", "interface", account.Name, "moved", l.Moved)
 	account.Gone = true
 	if l.Moved && !s.records(l.Peer) {
-		s.moved(account, "moved into another network namespace, where its packets are not captured")
+		s.missUnlessNode(account, "moved into another network namespace, where its packets are not captured")
 	}
 	return src.stop()
 }
@@ -81,14 +84,27 @@ func (s *session) records(index int) bool {
 	return slices.ContainsFunc(s.sources, func(src *source) bool { return src.iface.Account.Index == index && !src.stopped })
 }
 
-// moved notes that an interface goes on elsewhere. On a node's own network that is no gap: container runtimes move interfaces
-// into Pods, whose packets are not the node's.
-func (s *session) moved(account *record.InterfaceAccount, why string) {
-	if s.cfg.NodeNetwork {
+// missUnlessNode notes that packets of an interface may be missing. On a node's own network that is no gap: container runtimes move
+// interfaces into Pods, whose packets are not the node's, and network plugins attach XDP programs.
+func (s *session) missUnlessNode(account *record.InterfaceAccount, why string) {
+	switch {
+	case !s.cfg.NodeNetwork:
+		account.Miss(at(why))
+	case !account.Gap: // its note says why
 		account.Note = at(why)
+	}
+}
+
+// noteXDP notes once that an XDP program was attached to a source's interface: it gets incoming packets first, and may drop, return or
+// redirect them.
+func (s *session) noteXDP(src *source, attached bool) {
+	if !attached || src.xdp {
 		return
 	}
-	account.Miss(at(why))
+	src.xdp = true
+	account := &src.iface.Account
+	s.cfg.Log.Warn("An interface has an XDP program", "interface", account.Name)
+	s.missUnlessNode(account, "an XDP program was attached to it, which may have kept incoming packets from the capture")
 }
 
 // at adds the time to a note.
@@ -109,7 +125,7 @@ func (s *session) listed() error {
 			}
 			continue
 		}
-		s.moved(account, "left the network namespace unnoticed among many changes, perhaps into another one")
+		s.missUnlessNode(account, "left the network namespace unnoticed among many changes, perhaps into another one")
 		if err := s.leave(src, &links.Link{}); err != nil {
 			return err
 		}
@@ -117,20 +133,53 @@ func (s *session) listed() error {
 	return nil
 }
 
-// maxChecks bounds the sources whose programs are checked at a time: each takes locks that the node's network needs, too.
+// maxChecks bounds the sources that are checked at a time: each check takes locks that the node's network needs, too.
 const maxChecks = 16
 
-// checkInterval is how often programs are checked.
+// checkInterval is how often sources are checked.
 const checkInterval = time.Second
 
-// suspectNext has up to n sources checked, others each time. The kernel does not announce changes of programs.
-func (s *session) suspectNext(n int) {
-	if !s.programs {
-		return
-	}
+// checkNext has up to n sources checked, others each time. The kernel announces no changes of programs at tcx, and no XDP program
+// that is attached by a link.
+func (s *session) checkNext(n int) {
+	var next []*source
 	for range min(n, len(s.sources)) {
 		s.checked = (s.checked + 1) % len(s.sources)
-		s.sources[s.checked].suspect = true
+		next = append(next, s.sources[s.checked])
+	}
+	for _, src := range next {
+		src.suspect = src.suspect || s.programs
+	}
+	if !s.cfg.NodeNetwork {
+		next = s.sources // a process of the Pod could delay the check of one interface by making others
+	}
+	s.checkXDP(next)
+}
+
+// checkXDP asks the kernel whether sources' interfaces have XDP programs.
+func (s *session) checkXDP(sources []*source) {
+	byIndex, indexes := map[int]*source{}, make([]int, 0, len(sources))
+	for _, src := range sources {
+		if account := &src.iface.Account; !src.stopped && !account.Gone {
+			byIndex[account.Index] = src
+			indexes = append(indexes, account.Index)
+		}
+	}
+	var found []links.Link
+	err := links.InNetNS(s.netns, func() (err error) {
+		found, err = links.Get(indexes)
+		return err
+	})
+	if err != nil {
+		for _, src := range byIndex {
+			s.missUnlessNode(&src.iface.Account, "not known whether an XDP program kept incoming packets from the capture: "+err.Error())
+		}
+		return
+	}
+	for i := range found {
+		if src := byIndex[found[i].Index]; src != nil {
+			s.noteXDP(src, found[i].XDP)
+		}
 	}
 }
 
@@ -195,7 +244,12 @@ func (s *session) attach(l *links.Link) error {
 		return errors.Join(err, src.Discard())
 	}
 	s.unskip(l.Name)
-	return s.start(&source{Source: src, iface: iface})
+	added := &source{Source: src, iface: iface}
+	if err := s.start(added); err != nil {
+		return err
+	}
+	s.noteXDP(added, l.XDP)
+	return nil
 }
 
 // check returns the link type of an interface, or why no interface of its type is captured.

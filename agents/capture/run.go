@@ -60,7 +60,7 @@ func (s *session) loop(ctx context.Context) error {
 			flushed = t
 			if t-checked >= uint64(checkInterval) {
 				checked = t
-				s.suspectNext(maxChecks)
+				s.checkNext(maxChecks)
 			}
 			s.restore()
 			if err := s.backend.CountLost(); err != nil {
@@ -144,7 +144,7 @@ func (s *session) readLastLinks() error {
 // finish ends the arrival of packets, reads the remaining ones, and writes the statistics.
 func (s *session) finish() error {
 	errs := []error{s.readLastLinks()}
-	s.suspectNext(len(s.sources))
+	s.checkNext(len(s.sources))
 	s.restore()
 	errs = append(errs, s.backend.Shut()) // all interfaces at the same time: the capture ends here
 	for _, src := range s.sources {

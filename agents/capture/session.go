@@ -38,7 +38,7 @@ type session struct {
 	attached   bool // to all interfaces that existed at the start
 	filters    bool // others' filters may hide packets; links follows them
 	programs   bool // others' programs may hide packets; the kernel announces no changes
-	checked    int  // the source whose programs were checked last
+	checked    int  // the source that was checked last
 	// maxInterfaces bounds the captured interfaces, deleted ones included. unlisted counts the skipped ones without a note.
 	maxInterfaces, unlisted int
 
@@ -51,6 +51,7 @@ type source struct {
 	iface   *record.Interface
 	stopped bool
 	suspect bool // others may have detached it
+	xdp     bool // its interface is known to have had an XDP program
 }
 
 func (s *source) stop() error {

@@ -92,6 +92,8 @@ func parseReason(b []byte) string {
 func (p *Probe) awaitTarget(ctx context.Context, end context.CancelCauseFunc, inode uint64) {
 	switch err := p.target.gone(ctx, inode); {
 	case ctx.Err() != nil:
+	case errors.Is(err, errNewSandbox):
+		end(err)
 	case err != nil:
 		// The capture continues: its duration ends it, too.
 		p.log.Error("Watching the target failed", "error", err)
@@ -108,6 +110,8 @@ func reasonOf(cause error) string {
 		return string(request)
 	case errors.Is(cause, recording.ErrTargetGone):
 		return account.ReasonTargetGone
+	case errors.Is(cause, errNewSandbox):
+		return account.ReasonTargetNotGone
 	default:
 		return account.ReasonProbeError
 	}
@@ -131,6 +135,9 @@ var asRequested = []string{
 	account.ReasonDuration, account.ReasonStopped, account.ReasonPacketLimit, account.ReasonByteLimit, account.ReasonTargetGone,
 }
 
+// notWhole are the reasons of captures that an error or another actor cut short, where the engine only knows that it was stopped.
+var notWhole = []string{account.ReasonDrained, account.ReasonProbeError, account.ReasonTargetNotGone}
+
 // conclusion returns why a recording ended, whether its files and account are complete, and a message for the user.
 func conclusion(o *outcome, cause error) (reason string, complete bool, message string) {
 	reason, ok := engineReasons[o.reason]
@@ -143,7 +150,7 @@ func conclusion(o *outcome, cause error) (reason string, complete bool, message 
 	case asked && o.missing:
 		reason = account.ReasonInterfaceNotFound
 	}
-	complete = o.reason.Complete() && reason != account.ReasonDrained && reason != account.ReasonProbeError
+	complete = o.reason.Complete() && !slices.Contains(notWhole, reason)
 	switch {
 	case o.err != nil:
 		message = o.err.Error()

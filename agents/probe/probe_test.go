@@ -274,6 +274,10 @@ func TestEndReasons(t *testing.T) {
 			act:        func(_ *testing.T, b *bench, _ context.CancelFunc) { close(b.target.left) },
 			wantReason: account.ReasonTargetGone, wantComplete: true,
 		},
+		"a new sandbox": {
+			change:   func(b *bench) { b.target.broken = errNewSandbox; close(b.target.left) },
+			wantCode: ExitIncomplete, wantReason: account.ReasonTargetNotGone, wantMessage: "runs on in a new sandbox",
+		},
 		"packets": {
 			change:     func(b *bench) { b.engine.run = ends(capture.Result{Reason: recording.PacketLimit, Account: whole}) },
 			wantReason: account.ReasonPacketLimit, wantComplete: true,

@@ -35,7 +35,8 @@ type target interface {
 	open() (*process.NetNS, error)
 	// node returns the inode of the node's own network namespace.
 	node() (uint64, error)
-	// gone returns when no process of the Pod is left in the namespace, or with the error of ctx.
+	// gone returns when no process of the Pod is left in the namespace, with errNewSandbox if the Pod lives on in another one, or
+	// with the error of ctx.
 	gone(ctx context.Context, inode uint64) error
 }
 
@@ -56,9 +57,15 @@ func (t nodeTarget) open() (*process.NetNS, error) { return t.finder.OpenNetNS(t
 func (t nodeTarget) node() (uint64, error) { return t.finder.HostNetNS() }
 
 func (t nodeTarget) gone(ctx context.Context, inode uint64) error {
-	_, err := (&process.Watcher{Finder: t.finder, UID: t.uid, NetNS: inode, Grace: t.grace}).Wait(ctx)
+	reason, err := (&process.Watcher{Finder: t.finder, UID: t.uid, NetNS: inode, Grace: t.grace}).Wait(ctx)
+	if err == nil && reason == process.GoneNewSandbox {
+		return errNewSandbox
+	}
 	return err
 }
+
+// errNewSandbox ends a recording that misses what its Pod does from now on.
+var errNewSandbox = errors.New("the Pod runs on in a new sandbox, with another network, which this capture does not have: create another capture")
 
 // errNodesNetwork: capturing there would record all traffic of the node in the name of one Pod.
 var errNodesNetwork = errors.New("the Pod's network namespace is the node's: " +

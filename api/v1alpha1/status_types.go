@@ -78,6 +78,7 @@ const (
 	ReasonEventLimit          = "EventLimit"          // ended at maxEvents
 	ReasonTargetGone          = "TargetGone"          // the Pod left; its file is complete
 	ReasonStopNotRequested    = "StopNotRequested"    // the keeper ended the capture, and the operator had not asked it to
+	ReasonTargetNotGone       = "TargetNotGone"       // the probe ended as if the Pod had left, and the Pod still exists
 	ReasonKilled              = "Killed"              // the probe was killed
 	ReasonEvicted             = "Evicted"             // the agent's Pod was evicted
 	ReasonDrained             = "Drained"             // the agent's Pod was deleted, as by a drain

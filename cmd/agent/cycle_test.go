@@ -26,6 +26,7 @@ var onNode = map[string]func(*pod){
 	"KilledProbe":          killedProbe,
 	"Drained":              drained,
 	"TargetLeaves":         targetLeaves,
+	"SandboxIsReplaced":    sandboxIsReplaced,
 	"TargetStarts":         targetStarts,
 	"NodesNetworkRefused":  nodesNetworkRefused,
 	"NodesNetworkAllowed":  nodesNetworkAllowed,
@@ -200,6 +201,24 @@ func targetLeaves(p *pod) {
 		t.Errorf("exit code %d", code)
 	}
 	if a := p.terminationMessage(); a.Reason != account.ReasonTargetGone || !a.Complete || a.Packets != 100 {
+		t.Errorf("termination message %+v", a)
+	}
+}
+
+// A Pod that gets a new sandbox lives on, in another network. Its result is not complete.
+func sandboxIsReplaced(p *pod) {
+	t := p.capture().t
+	p.sends(100)
+	old := p.target
+	p.startTarget(syscall.CLONE_NEWNET)
+	if err := old.Process.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	_ = old.Wait()
+	if code := p.exit(p.probe); code != 3 {
+		t.Errorf("exit code %d", code)
+	}
+	if a := p.terminationMessage(); a.Reason != account.ReasonTargetNotGone || a.Complete || a.Packets != 100 || !strings.Contains(a.Message, "new sandbox") {
 		t.Errorf("termination message %+v", a)
 	}
 }

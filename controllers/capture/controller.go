@@ -178,7 +178,8 @@ func (r *Reconciler) whole(ctx context.Context, cached sondev1.Capture) (sondev1
 }
 
 // observeAndPlan plans on the cache, which may be stale. A plan that ends the capture, judges a probe without an account, or
-// withdraws files cannot be undone. So such a plan is made again from the API server's state.
+// withdraws files cannot be undone. Neither can one that starts a capture which no Pod joins later: it would leave out a Pod that
+// the cache lacks. So such a plan is made again from the API server's state.
 func (r *Reconciler) observeAndPlan(ctx context.Context, capture sondev1.Capture) (observation, plan, error) {
 	observed, err := r.observe(ctx, capture, false)
 	if err != nil {
@@ -186,7 +187,7 @@ func (r *Reconciler) observeAndPlan(ctx context.Context, capture sondev1.Capture
 	}
 	planned := planFor(capture, observed, r.AccessReviewInterval)
 	ends := planned.over && !capture.CaptureStatus().Phase.Final()
-	if !ends && !planned.withdraws && !planned.judgesWithoutAccount(observed) {
+	if !ends && !planned.withdraws && !planned.startsForGood(capture) && !planned.judgesWithoutAccount(observed) {
 		return observed, planned, nil
 	}
 	if observed, err = r.observe(ctx, capture, true); err != nil {

@@ -47,6 +47,7 @@ type departedPod struct {
 	deadline time.Time
 }
 
+// add records a Pod. If there is no room, it takes the place of the one that was gone first.
 func (d *departedPods) add(key types.NamespacedName, uid types.UID, pod departedPod) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -56,9 +57,23 @@ func (d *departedPods) add(key types.NamespacedName, uid types.UID, pod departed
 	if d.pods[key] == nil {
 		d.pods[key] = map[types.UID]departedPod{}
 	}
-	if _, ok := d.pods[key][uid]; !ok && len(d.pods[key]) < maxDeparted {
-		d.pods[key][uid] = pod
+	if _, ok := d.pods[key][uid]; ok {
+		return
 	}
+	if len(d.pods[key]) >= maxDeparted {
+		delete(d.pods[key], oldest(d.pods[key]))
+	}
+	d.pods[key][uid] = pod
+}
+
+// oldest returns the Pod that was gone first.
+func oldest(pods map[types.UID]departedPod) (first types.UID) {
+	for uid, pod := range pods {
+		if first == "" || pod.ran.Before(pods[first].ran) {
+			first = uid
+		}
+	}
+	return first
 }
 
 // since returns the Pods that ran at this time or later. A Pod whose grace period was over by then does not count.
@@ -174,6 +189,9 @@ func (r *Reconciler) hasJob(ctx context.Context, capture sondev1.Capture, pod cl
 // addDeparted adds the Pods that departed since the capture began and have neither an entry nor a Job.
 func (r *Reconciler) addDeparted(capture sondev1.Capture, observed *observation, pods podSet) {
 	key, start := client.ObjectKeyFromObject(capture), started(capture, *observed)
+	if stored := capture.CaptureStatus().StartTime; stored != nil {
+		r.departed.forget(key, stored.Time) // these Pods would take the places of later ones
+	}
 	switch {
 	case capture.CaptureStatus().Phase.Final():
 		r.departed.forgetAll(key)

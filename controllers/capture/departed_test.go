@@ -50,6 +50,7 @@ func TestPodBetweenPasses(t *testing.T) {
 		"ended before the watch began":          {after: ended("10.2.0.1"), exists: true, wantEntry: true},
 		"its ReplicaSet is gone, too":           {change: []func(*corev1.Pod){of("ReplicaSet", "web-5d8f9c")}, before: func(*corev1.Pod) {}, wantEntry: true},
 		"control: of another Deployment":        {change: []func(*corev1.Pod){of("ReplicaSet", "web-api-5d8f9c")}, before: func(*corev1.Pod) {}},
+		"control: its owner is made up":         {change: []func(*corev1.Pod){func(p *corev1.Pod) { p.OwnerReferences = owned("ReplicaSet", "web-rs", "uid-made-up") }}, before: func(*corev1.Pod) {}},
 		"control: of a StatefulSet":             {change: []func(*corev1.Pod){of("StatefulSet", "web")}, before: func(*corev1.Pod) {}},
 		"control: never had a node":             {change: []func(*corev1.Pod){func(p *corev1.Pod) { p.Spec.NodeName = "" }}, before: func(*corev1.Pod) {}},
 		"control: refused by the kubelet":       {before: func(*corev1.Pod) {}, after: ended(""), exists: true},
@@ -137,6 +138,73 @@ func TestPodWithAJobDeparts(t *testing.T) {
 				if e.Name == "web-2" && e.Job == "" {
 					t.Errorf("entry %+v, want its Job in it", e)
 				}
+			}
+		})
+	}
+}
+
+// TestDepartedBeforeTheStartHideNone checks that a Pod is recorded however many departed before the capture began, also if no pass
+// was made since then.
+func TestDepartedBeforeTheStartHideNone(t *testing.T) {
+	for name, pass := range map[string]bool{"after a pass": true, "before the next pass": false} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t, newCapture(), deployment()...)
+			w.settle()
+			departs := func(i int) {
+				pod := webPod("web-x", w.now)
+				pod.UID = types.UID(fmt.Sprintf("%08x-1111-4222-8333-444455556666", i))
+				w.watched(pod, nil)
+			}
+			for i := range maxDeparted {
+				departs(i)
+			}
+			w.clock.Step(time.Second)
+			w.add(webPod("web-1", w.now))
+			w.pass()
+			if pass {
+				w.settle()
+				if n := len(w.r.departed.pods[w.key]); n > 0 {
+					t.Errorf("%d Pods that departed before the start are still recorded", n)
+				}
+			}
+			w.clock.Step(time.Second)
+			departs(maxDeparted)
+			w.settle()
+			if diff := cmp.Diff([]string{"web-x Failed TargetGone", "web-1 Pending Pending"}, entries(w.capture().Status)); diff != "" {
+				t.Errorf("entries (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+// TestDepartedPodsLeaveRoom checks that departed Pods, which have no files, take no places of others in a status.
+func TestDepartedPodsLeaveRoom(t *testing.T) {
+	some := func(n int, e sondev1.PodResult) (all []sondev1.PodResult) {
+		for i := range n {
+			e.Name = fmt.Sprintf("%s-%03d", e.Reason, i)
+			all = append(all, e)
+		}
+		return all
+	}
+	departed := sondev1.PodResult{Phase: sondev1.PhaseFailed, Reason: sondev1.ReasonTargetGone}
+	running := sondev1.PodResult{Phase: sondev1.PhaseCapturing, Reason: sondev1.ReasonCapturing, Job: "job"}
+	tests := map[string]struct{ departed, running, wantDeparted, wantRunning int }{
+		"room for all":           {departed: 60, running: 140, wantDeparted: 60, wantRunning: 140},
+		"room for the others":    {departed: 1000, running: 120, wantDeparted: 80, wantRunning: 120},
+		"no room for the others": {departed: 1000, running: 300, wantDeparted: minDeparted, wantRunning: sondev1.MaxPodEntries - minDeparted},
+		"control: departed only": {departed: 1000, wantDeparted: sondev1.MaxPodEntries},
+	}
+	for name, tc := range tests {
+		t.Run(name, func(t *testing.T) {
+			listed, omitted := bounded(append(some(tc.departed, departed), some(tc.running, running)...), 0, false)
+			n := 0
+			for _, e := range listed {
+				if isDeparted(e) {
+					n++
+				}
+			}
+			if n != tc.wantDeparted || len(listed)-n != tc.wantRunning || int(omitted)+len(listed) != tc.departed+tc.running {
+				t.Errorf("%d departed and %d other Pods, %d omitted", n, len(listed)-n, omitted)
 			}
 		})
 	}

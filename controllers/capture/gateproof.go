@@ -20,10 +20,12 @@ const (
 
 // confirmed returns the result of a gate that ended with a claim. A user who may edit the Pod can replace the gate's image,
 // and with it the program that makes the claim. So that it opened, and the Pod was traced from its first instruction, is
-// believed only if the probe says that it opened the gate of just this container.
+// believed only if the probe says that it opened the gate of just this container. The word of a probe that has ended is the last
+// one: what a running probe has said comes from its keeper, which may have been taken over.
 func confirmed(claim *sondev1.GateResult, ended *corev1.ContainerStateTerminated, acc *account.Account, before *sondev1.GateResult, now time.Time,
 ) *sondev1.GateResult {
-	if claim.Outcome != sondev1.GateOpened || before != nil && before.Outcome == sondev1.GateOpened {
+	over := acc != nil && acc.State == account.StateDone
+	if claim.Outcome != sondev1.GateOpened || !over && before != nil && before.Outcome == sondev1.GateOpened {
 		return claim
 	}
 	_, id, _ := strings.Cut(ended.ContainerID, "://")
@@ -32,7 +34,7 @@ func confirmed(claim *sondev1.GateResult, ended *corev1.ContainerStateTerminated
 		return before
 	case id != "" && acc.Gate == id:
 		return claim
-	case acc.State != account.StateDone && now.Before(ended.FinishedAt.Add(proofWait)):
+	case !over && now.Before(ended.FinishedAt.Add(proofWait)):
 		return before
 	}
 	return &sondev1.GateResult{Outcome: sondev1.GateUntraced, WaitedMilliseconds: claim.WaitedMilliseconds}
@@ -62,14 +64,26 @@ func (p *podState) needsProof(capture sondev1.Capture) bool {
 	return probe != nil && probe.State.Running != nil
 }
 
-// account returns what the probe has said last, nil if that is not known.
+// account returns what the probe has said last, nil if that is not known. Only the account of a probe that has ended by itself is
+// Done: the others come from its keeper, or are of a probe that was killed.
 func (p *podState) account() *account.Account {
-	switch {
-	case p.recounted != nil:
-		return p.recounted
-	case p.live != nil:
-		return p.live
-	case p.agent == nil:
+	own := p.ownAccount()
+	if own != nil && own.State == account.StateDone {
+		return own
+	}
+	for _, by := range []*account.Account{p.recounted, p.live} {
+		if by != nil {
+			acc := *by
+			acc.State = account.StateCapturing
+			return &acc
+		}
+	}
+	return own
+}
+
+// ownAccount returns the account in the termination message of a probe, nil if there is none.
+func (p *podState) ownAccount() *account.Account {
+	if p.agent == nil {
 		return nil
 	}
 	probe := p.probe()
@@ -81,6 +95,15 @@ func (p *podState) account() *account.Account {
 		return nil
 	}
 	return &acc
+}
+
+// disproved returns the result of a gate whose Pod is gone, and with it the gate's status. It is not Opened if the probe has ended
+// and says that it opened none.
+func disproved(before *sondev1.GateResult, acc *account.Account) *sondev1.GateResult {
+	if before == nil || before.Outcome != sondev1.GateOpened || acc == nil || acc.State != account.StateDone || acc.Gate != "" {
+		return before
+	}
+	return &sondev1.GateResult{Outcome: sondev1.GateUntraced, WaitedMilliseconds: before.WaitedMilliseconds}
 }
 
 // probe returns the state of the probe's container in the agent's Pod, or nil.

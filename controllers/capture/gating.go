@@ -52,8 +52,8 @@ func observeGate(capture sondev1.Capture, pod *corev1.Pod, acc *account.Account,
 		}
 	case state.Waiting != nil && before == nil && !slices.Contains(gateStarting, state.Waiting.Reason):
 		// A gate that refused its Pod waits for its restart.
-		if result := gateResult(status.LastTerminationState.Terminated); result != nil {
-			return result
+		if last := status.LastTerminationState.Terminated; refused(last) {
+			return gateResult(last)
 		}
 		if !now.Before(gateDeadline(capture, pod)) {
 			return &sondev1.GateResult{Outcome: sondev1.GateNotStarted}
@@ -76,27 +76,44 @@ func ungated(capture sondev1.Capture, pod *corev1.Pod) *sondev1.GateResult {
 	return &sondev1.GateResult{Outcome: sondev1.GateUntraced}
 }
 
+// startedUntraced are the outcomes of gates after which a Pod starts, and that its tracer did not open.
+var startedUntraced = []sondev1.GateOutcome{sondev1.GateUntraced, sondev1.GateOver}
+
 // missStart makes the result of a Pod that has started untraced incomplete.
 func missStart(v *outcome.Verdict) {
-	if g := v.Entry.Gate; g != nil && g.Outcome == sondev1.GateUntraced && v.Entry.Phase == sondev1.PhaseCompleted {
-		v.Entry.Phase, v.Entry.Reason = sondev1.PhaseIncomplete, sondev1.ReasonStartMissed
-		v.Entry.Message = "the Pod was to wait for its tracer, and started untraced: its first events are missing"
+	if g := v.Entry.Gate; g == nil || !slices.Contains(startedUntraced, g.Outcome) || v.Entry.Phase != sondev1.PhaseCompleted {
+		return
+	}
+	v.Entry.Phase, v.Entry.Reason = sondev1.PhaseIncomplete, sondev1.ReasonStartMissed
+	v.Entry.Message = "the Pod was to wait for its tracer, and started untraced: its first events are missing"
+	if v.Entry.Gate.Outcome == sondev1.GateOver {
+		v.Entry.Message += ". Its gate says that the trace was over: compare the clock of node " + v.Entry.Node
 	}
 }
 
 // neverRan reports whether a container failed to start (StartError): the kubelet then reports a start in 1970.
 func neverRan(ended *corev1.ContainerStateTerminated) bool { return ended.StartedAt.Unix() <= 0 }
 
-// gateResult reads how a gate ended from its own termination message; nil if it left none.
+// gateResult reads how a gate ended from its exit code, by which the kubelet starts the Pod or does not, and from its own termination
+// message. It is nil if the Pod does not start and the gate left no message of its own. A gate that lets the Pod start is taken to
+// say that it opened, whatever its message is, unless that says fittingly that the Pod starts untraced.
 func gateResult(ended *corev1.ContainerStateTerminated) *sondev1.GateResult {
 	if ended == nil {
 		return nil
 	}
 	how, waited, ok := gateconfig.ParseMessage(ended.Message)
-	if !ok {
+	switch fits := ok && int32(how.ExitCode()) == ended.ExitCode; {
+	case !fits && ended.ExitCode != 0:
 		return nil
+	case !fits:
+		how = gateconfig.Opened
 	}
 	return &sondev1.GateResult{Outcome: sondev1.GateOutcome(how), WaitedMilliseconds: waited.Milliseconds()}
+}
+
+// refused reports whether a gate ended by its own word without letting the Pod start.
+func refused(ended *corev1.ContainerStateTerminated) bool {
+	return ended != nil && ended.ExitCode != 0 && gateResult(ended) != nil
 }
 
 // gateDeadline is when the gate should have opened if it had started with its Pod.
@@ -143,7 +160,14 @@ func mustEvict(capture sondev1.Capture, pod *corev1.Pod, before, now *sondev1.Ga
 
 // planGate adds to a verdict how the Pod's gate ended, and to the plan the eviction of a Pod whose gate cannot start.
 func (planned *plan) planGate(capture sondev1.Capture, observed observation, p *podState, v *outcome.Verdict) {
-	if capture.Common().Gate == nil || p.pod == nil {
+	if capture.Common().Gate == nil {
+		return
+	}
+	if p.before.Phase == sondev1.PhaseCompleted && p.before.Gate != nil {
+		return // a gate that ends now is of a sandbox that was started again after the Pod's trace
+	}
+	if p.pod == nil {
+		v.Entry.Gate = disproved(v.Entry.Gate, p.account())
 		return
 	}
 	pod := p.pod.Expand()

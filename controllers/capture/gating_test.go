@@ -70,6 +70,13 @@ func gateMessage(o gateconfig.Outcome) corev1.ContainerState {
 	}}
 }
 
+// exited is a gate whose message claims an outcome, with another exit code.
+func exited(claim gateconfig.Outcome, code int32) corev1.ContainerState {
+	state := gateMessage(claim)
+	state.Terminated.ExitCode, state.Terminated.StartedAt = code, metav1.NewTime(dawn)
+	return state
+}
+
 // withoutMessage is a gate that ended without a message.
 func withoutMessage(reason string, started time.Time) corev1.ContainerState {
 	return corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{ExitCode: 255, Reason: reason, StartedAt: metav1.NewTime(started)}}
@@ -114,6 +121,9 @@ func TestPodThatPassedTheGate(t *testing.T) {
 	}{
 		"its gate opened":      {pod: gated(gateMessage(gateconfig.Opened)), gate: gateID, want: sondev1.GateOpened, wantPhase: sondev1.PhaseCompleted},
 		"no tracer came":       {pod: gated(gateMessage(gateconfig.Untraced)), want: sondev1.GateUntraced, wantPhase: sondev1.PhaseIncomplete},
+		"its gate says Over":   {pod: gated(gateMessage(gateconfig.Over)), want: sondev1.GateOver, wantPhase: sondev1.PhaseIncomplete},
+		"forged: Refused":      {pod: gated(exited(gateconfig.Refused, 0)), want: sondev1.GateUntraced, wantPhase: sondev1.PhaseIncomplete},
+		"forged: Ended":        {pod: gated(exited(gateconfig.Ended, 0)), want: sondev1.GateUntraced, wantPhase: sondev1.PhaseIncomplete},
 		"no gate":              {want: sondev1.GateUntraced, wantPhase: sondev1.PhaseIncomplete},
 		"a forged annotation":  {pod: func(p *corev1.Pod) { gated(corev1.ContainerState{})(p); p.Status.InitContainerStatuses = nil }, want: sondev1.GateUntraced, wantPhase: sondev1.PhaseIncomplete},
 		"another Trace's gate": {pod: func(p *corev1.Pod) { p.Annotations = map[string]string{sondev1.AnnotationGatedByUID: "another"} }, want: sondev1.GateUntraced, wantPhase: sondev1.PhaseIncomplete},
@@ -176,20 +186,24 @@ func TestGateResult(t *testing.T) {
 		after time.Duration
 		want  *sondev1.GateResult
 	}{
-		"opened":                {gateMessage(gateconfig.Opened), 0, result(sondev1.GateOpened, 1234)},
-		"untraced":              {gateMessage(gateconfig.Untraced), 0, result(sondev1.GateUntraced, 1234)},
-		"refused":               {gateMessage(gateconfig.Refused), 0, result(sondev1.GateRefused, 1234)},
-		"over":                  {gateMessage(gateconfig.Over), 0, result(sondev1.GateOver, 1234)},
-		"stopped":               {gateMessage(gateconfig.Ended), 0, result(sondev1.GateEnded, 1234)},
-		"no message of its own": {corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{Message: "hello"}}, time.Minute, nil},
-		"cannot be executed":    {withoutMessage("StartError", time.Unix(0, 0)), 0, result(sondev1.GateNotStarted, 0)},
-		"node rebooted":         {withoutMessage("Unknown", dawn), time.Minute, nil},
-		"crashes repeatedly":    {awaits("CrashLoopBackOff"), 30 * time.Second, result(sondev1.GateNotStarted, 0)},
-		"waits":                 {corev1.ContainerState{Running: &corev1.ContainerStateRunning{}}, time.Minute, nil},
-		"starts":                {awaits("PodInitializing"), time.Hour, nil},
-		"no image yet":          {awaits("ErrImagePull"), 29 * time.Second, nil},
-		"no image":              {awaits("ImagePullBackOff"), 30 * time.Second, result(sondev1.GateNotStarted, 0)},
-		"refused by its node":   {awaits("CreateContainerError"), 30 * time.Second, result(sondev1.GateNotStarted, 0)},
+		"opened":                              {gateMessage(gateconfig.Opened), 0, result(sondev1.GateOpened, 1234)},
+		"untraced":                            {gateMessage(gateconfig.Untraced), 0, result(sondev1.GateUntraced, 1234)},
+		"refused":                             {gateMessage(gateconfig.Refused), 0, result(sondev1.GateRefused, 1234)},
+		"over":                                {gateMessage(gateconfig.Over), 0, result(sondev1.GateOver, 1234)},
+		"stopped":                             {gateMessage(gateconfig.Ended), 0, result(sondev1.GateEnded, 1234)},
+		"no message of its own":               {corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{Message: "hello"}}, time.Minute, result(sondev1.GateUntraced, 0)},
+		"refused, and it starts nevertheless": {exited(gateconfig.Refused, 0), time.Minute, result(sondev1.GateOpened, 1234)},
+		"ended, and it starts nevertheless":   {exited(gateconfig.Ended, 0), time.Minute, result(sondev1.GateOpened, 1234)},
+		"opened, and it does not start":       {exited(gateconfig.Opened, 1), time.Minute, nil},
+		"over, and it does not start":         {exited(gateconfig.Over, 1), time.Minute, nil},
+		"cannot be executed":                  {withoutMessage("StartError", time.Unix(0, 0)), 0, result(sondev1.GateNotStarted, 0)},
+		"node rebooted":                       {withoutMessage("Unknown", dawn), time.Minute, nil},
+		"crashes repeatedly":                  {awaits("CrashLoopBackOff"), 30 * time.Second, result(sondev1.GateNotStarted, 0)},
+		"waits":                               {corev1.ContainerState{Running: &corev1.ContainerStateRunning{}}, time.Minute, nil},
+		"starts":                              {awaits("PodInitializing"), time.Hour, nil},
+		"no image yet":                        {awaits("ErrImagePull"), 29 * time.Second, nil},
+		"no image":                            {awaits("ImagePullBackOff"), 30 * time.Second, result(sondev1.GateNotStarted, 0)},
+		"refused by its node":                 {awaits("CreateContainerError"), 30 * time.Second, result(sondev1.GateNotStarted, 0)},
 	}
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -213,6 +227,17 @@ func TestGateResult(t *testing.T) {
 	failed := webPod("web-1", gated(withoutMessage("Error", dawn)), func(p *corev1.Pod) { p.Status.Phase = corev1.PodFailed })
 	if diff := cmp.Diff(result(sondev1.GateNotStarted, 0), observeGate(newTrace(), failed, nil, nil, dawn)); diff != "" {
 		t.Errorf("gate that is not restarted (-want +got):\n%s", diff)
+	}
+	for _, claim := range []gateconfig.Outcome{gateconfig.Refused, gateconfig.Ended} {
+		pod := webPod("web-1", gated(exited(claim, 0)))
+		if diff := cmp.Diff(result(sondev1.GateUntraced, 1234), observeGate(newTrace(), pod, &account.Account{State: account.StateDone}, nil, dawn)); diff != "" {
+			t.Errorf("gate that claims %s, and that the probe has not opened (-want +got):\n%s", claim, diff)
+		}
+	}
+	forged := webPod("web-1", gated(awaits("CrashLoopBackOff")))
+	forged.Status.InitContainerStatuses[0].LastTerminationState = gateMessage(gateconfig.Opened)
+	if got := observeGate(newTrace(), forged, nil, nil, dawn); got != nil {
+		t.Errorf("gate that waits for its restart, and claims that it was opened: %v", got)
 	}
 	// The kubelet restarts a gate that refused its Pod, with growing delays. A manager that was away finds this state.
 	again := webPod("web-1", gated(awaits("CrashLoopBackOff")))
@@ -245,7 +270,10 @@ func TestOpenedIsProved(t *testing.T) {
 		"no word of the probe":         {after: time.Hour},
 		"no word of the probe, before": {before: result(sondev1.GateUntraced), after: time.Hour, want: result(sondev1.GateUntraced)},
 		"reported late":                {acc: ended(gateID), before: result(sondev1.GateUntraced), want: result(sondev1.GateOpened)},
-		"proved before":                {acc: ended(""), before: result(sondev1.GateOpened), want: result(sondev1.GateOpened)},
+		"proved before":                {acc: running(""), before: result(sondev1.GateOpened), want: result(sondev1.GateOpened)},
+		"proved at the end":            {acc: ended(gateID), before: result(sondev1.GateOpened), want: result(sondev1.GateOpened)},
+		"a keeper's lie":               {acc: ended(""), before: result(sondev1.GateOpened), want: result(sondev1.GateUntraced)},
+		"a keeper's other lie":         {acc: ended("c0ffee"), before: result(sondev1.GateOpened), want: result(sondev1.GateUntraced)},
 	} {
 		t.Run(name, func(t *testing.T) {
 			state := gateMessage(gateconfig.Opened)
@@ -281,6 +309,67 @@ func TestForgedGate(t *testing.T) {
 	w.settle()
 	if got := gate(); got == nil || got.Outcome != sondev1.GateUntraced {
 		t.Errorf("gate %+v of a running trace, want Untraced", got)
+	}
+}
+
+// TestKeepersWordOnTheGateIsChecked checks that the word of a running probe, which comes from its keeper, is compared with what the
+// probe says when it has ended.
+func TestKeepersWordOnTheGateIsChecked(t *testing.T) {
+	for name, tc := range map[string]struct {
+		gate      string // whose gate the probe says that it opened
+		gone      bool   // the Pod is gone when the probe ends
+		want      sondev1.GateOutcome
+		wantPhase sondev1.Phase
+	}{
+		"true":                          {gate: gateID, want: sondev1.GateOpened, wantPhase: sondev1.PhaseCompleted},
+		"a lie":                         {want: sondev1.GateUntraced, wantPhase: sondev1.PhaseIncomplete},
+		"true, and the Pod is gone":     {gate: gateID, gone: true, want: sondev1.GateOpened, wantPhase: sondev1.PhaseCompleted},
+		"a lie, and the Pod is gone":    {gone: true, want: sondev1.GateUntraced, wantPhase: sondev1.PhaseIncomplete},
+		"another container of the same": {gate: "c0ffee", want: sondev1.GateUntraced, wantPhase: sondev1.PhaseIncomplete},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t, newTrace(), append(deployment(), webPod("web-1", gated(corev1.ContainerState{Running: &corev1.ContainerStateRunning{}})))...)
+			w.settle()
+			w.agents(w.attach)
+			w.settle()
+			w.progress = account.Account{State: account.StateDone, Gate: gateID}
+			pod := webPod("web-1", gated(gateMessage(gateconfig.Opened)), func(p *corev1.Pod) { p.Status.Phase = corev1.PodRunning })
+			w.update(pod)
+			w.settle()
+			entry := func() sondev1.PodResult { return w.trace().Status.Pods[0] }
+			if g := entry().Gate; g == nil || g.Outcome != sondev1.GateOpened {
+				t.Fatalf("gate %+v by the keeper's word", g)
+			}
+			ended := done(sondev1.ReasonDuration)
+			if ended.Gate = tc.gate; tc.gone {
+				w.remove(pod)
+				ended.Reason = sondev1.ReasonTargetGone
+			}
+			w.agents(w.end(ended))
+			w.settle()
+			if e := entry(); e.Gate.Outcome != tc.want || e.Phase != tc.wantPhase {
+				t.Errorf("gate %s, entry %s %s", e.Gate.Outcome, e.Phase, e.Reason)
+			}
+		})
+	}
+}
+
+// TestGateAfterThePodsTrace checks that a sandbox that is started again after the trace of its Pod does not change the result.
+func TestGateAfterThePodsTrace(t *testing.T) {
+	running := func(p *corev1.Pod) { p.Status.Phase = corev1.PodRunning }
+	w := newWorld(t, newTrace(), append(deployment(), webPod("web-1", gated(gateMessage(gateconfig.Opened)), running))...)
+	w.settle()
+	w.agents(w.attach)
+	w.progress = account.Account{State: account.StateCapturing, Gate: gateID}
+	w.settle()
+	ended := done(sondev1.ReasonEventLimit)
+	ended.Gate = gateID
+	w.agents(w.end(ended))
+	w.settle()
+	w.update(webPod("web-1", gated(gateMessage(gateconfig.Untraced)), running))
+	w.settle()
+	if e := w.trace().Status.Pods[0]; e.Phase != sondev1.PhaseCompleted || e.Gate.Outcome != sondev1.GateOpened || w.trace().Status.Phase.Final() {
+		t.Errorf("entry %+v, gate %+v", e, e.Gate)
 	}
 }
 

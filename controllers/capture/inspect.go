@@ -50,9 +50,7 @@ func (r *Reconciler) observePods(ctx context.Context, capture sondev1.Capture, o
 		}
 		errs = append(errs, r.observeTargetPod(ctx, capture, p), r.observeJob(ctx, p))
 		s := observed.judgeInput(capture, p, "")
-		if outcome.ClaimsRequest(s) {
-			errs = append(errs, r.observeCause(ctx, capture, p))
-		}
+		errs = append(errs, r.observeCause(ctx, capture, observed, p, outcome.ClaimedCause(s)))
 		if outcome.NeedsNode(s, observed.now) {
 			errs = append(errs, r.observeNode(ctx, p))
 		}
@@ -83,30 +81,7 @@ func (r *Reconciler) observeTargetPod(ctx context.Context, capture sondev1.Captu
 	if p.pod != nil {
 		return nil
 	}
-	return observeGone(ctx, r.Client, capture, p)
-}
-
-// observeCause reads live why a probe may have been asked to end: another replica may have asked, and the cache may lag.
-func (r *Reconciler) observeCause(ctx context.Context, capture sondev1.Capture, p *podState) error {
-	if err := r.upToDate(ctx, capture); err != nil {
-		return err
-	}
-	return observeGone(ctx, r.Live, capture, p)
-}
-
-// observeGone reads whether a Pod has ended or does not exist any more.
-func observeGone(ctx context.Context, reader client.Reader, capture sondev1.Capture, p *podState) error {
-	var pod corev1.Pod
-	err := reader.Get(ctx, client.ObjectKey{Namespace: capture.Common().TargetNamespace, Name: p.before.Name}, &pod)
-	switch {
-	case gone.Is(err):
-		p.gone = true
-	case err != nil:
-		return fmt.Errorf("get target pod %s: %w", p.before.Name, err)
-	default:
-		p.gone = pod.UID != p.uid || !target.Live(&pod)
-	}
-	return nil
+	return observeLeaving(ctx, r.Client, capture, p)
 }
 
 // observeJob reads live a Job that should exist: the cache may not have it yet.

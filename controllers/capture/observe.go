@@ -53,15 +53,22 @@ type observation struct {
 	gateConfigured, protected bool
 	// gaps of the watch of Pods.
 	gaps []podwatch.Gap
+	// stop is when spec.stop was set. It is read if a probe claims that it ended for that, and nil before.
+	stop *outcome.Event
 }
 
 // podState is one Pod that is, was or may be captured.
 type podState struct {
 	uid types.UID
 	// Slim forms: full Pods and Jobs take ten times the memory, and a capture may have thousands.
-	pod   *slim.Pod // nil unless it is a live Pod of the target
-	gone  bool      // it has ended or does not exist any more
-	known bool      // the status has an entry for it
+	pod  *slim.Pod // nil unless it is a live Pod of the target
+	gone bool      // it has ended or does not exist any more
+	// goneAt is when the last of its containers ended; leaving is set if the Pod is being deleted, and leavingAt since when. The times
+	// are zero if they are not known.
+	goneAt    time.Time
+	leaving   bool
+	leavingAt time.Time
+	known     bool // the status has an entry for it
 	// departed is set for a Pod that was gone before a pass found it.
 	departed *departedPod
 	before   sondev1.PodResult

@@ -1,8 +1,10 @@
 package capture
 
 import (
+	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -17,6 +19,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
 	sondev1 "github.com/sonde-operator/sonde/api/v1alpha1"
 	"github.com/sonde-operator/sonde/internal/operator/pcapfilter"
@@ -236,7 +239,71 @@ func TestEndReasons(t *testing.T) {
 		},
 		"the probe finds no process, and the Pod still exists": {
 			happens:   func(w *world) { w.agents(w.end(done(sondev1.ReasonTargetGone))); w.clock.Step(31 * time.Second) },
+			wantPhase: sondev1.PhaseIncomplete, wantEntries: []string{"web-1 Incomplete TargetNotGone"}, wantReason: "False TargetNotGone",
+		},
+		"the probe finds no process, and the Pod is gone a moment later": {
+			happens: func(w *world) {
+				w.clock.Step(31 * time.Second)
+				w.agents(w.end(done(sondev1.ReasonTargetGone)))
+				w.settle()
+				if e := entries(w.capture().Status); !slices.Equal(e, []string{"web-1 Capturing Capturing"}) {
+					w.t.Errorf("entries %v before the API server can know that the Pod is gone", e)
+				}
+				w.remove(webPod("web-1"))
+			},
 			wantPhase: sondev1.PhaseCompleted, wantEntries: []string{"web-1 Completed TargetGone"}, wantReason: "True TargetGone",
+		},
+		"the probe finds no process, and the Pod ends a moment later": {
+			happens: func(w *world) {
+				w.clock.Step(31 * time.Second)
+				w.agents(w.end(done(sondev1.ReasonTargetGone)))
+				w.settle()
+				w.update(webPod("web-1", func(p *corev1.Pod) { p.Status.Phase = corev1.PodSucceeded }))
+			},
+			wantPhase: sondev1.PhaseCompleted, wantEntries: []string{"web-1 Completed TargetGone"}, wantReason: "True TargetGone",
+		},
+		"the probe finds no process, and the Pod is being deleted": {
+			happens: func(w *world) {
+				kept := webPod("web-1", func(p *corev1.Pod) { p.Finalizers = []string{"example.test/kept"} })
+				w.update(kept)
+				w.remove(kept)
+				w.clock.Step(31 * time.Second)
+				w.agents(w.end(done(sondev1.ReasonTargetGone)))
+			},
+			wantPhase: sondev1.PhaseCompleted, wantEntries: []string{"web-1 Completed TargetGone"}, wantReason: "True TargetGone",
+		},
+		"the keeper ends it, and the user stops it later": {
+			happens: func(w *world) {
+				w.agents(w.end(asked(sondev1.ReasonStopped))) // at dawn
+				pc := w.capture()
+				pc.Spec.Stop = true
+				w.update(pc)
+				w.stoppedAt(dawn.Add(time.Minute))
+			},
+			wantPhase: sondev1.PhaseIncomplete, wantEntries: []string{"web-1 Incomplete StopNotRequested"}, wantReason: "False StopNotRequested",
+		},
+		"the user stops it, and another manager has asked the keeper": {
+			happens: func(w *world) {
+				pc := w.capture()
+				pc.Spec.Stop = true
+				w.update(pc)
+				w.stoppedAt(dawn.Add(-time.Second))
+				w.agents(w.end(asked(sondev1.ReasonStopped)))
+			},
+			wantPhase: sondev1.PhaseCompleted, wantEntries: []string{"web-1 Completed Stopped"}, wantReason: "True Stopped",
+		},
+		"the keeper ends it, and the Pod ends later": {
+			happens: func(w *world) {
+				w.agents(w.end(asked(sondev1.ReasonTargetGone))) // at dawn
+				w.update(webPod("web-1", func(p *corev1.Pod) {
+					p.Status.Phase = corev1.PodSucceeded
+					p.Status.ContainerStatuses = []corev1.ContainerStatus{{Name: "web", State: corev1.ContainerState{
+						Terminated: &corev1.ContainerStateTerminated{FinishedAt: metav1.NewTime(dawn.Add(time.Minute))},
+					}}}
+				}))
+				w.clock.Step(31 * time.Second)
+			},
+			wantPhase: sondev1.PhaseIncomplete, wantEntries: []string{"web-1 Incomplete StopNotRequested"}, wantReason: "False StopNotRequested",
 		},
 		"the right is lost": {
 			happens: func(w *world) { w.deny["shop"] = "no more" }, account: ended(sondev1.ReasonAccessRevoked),
@@ -459,6 +526,21 @@ func failFor[T client.Object](err error) func(client.Object) error {
 }
 
 // asked is the account of a probe that its keeper has ended.
+// stoppedAt lets the API server say when spec.stop was set.
+func (w *world) stoppedAt(at time.Time) {
+	w.r.Live = interceptor.NewClient(w.client.(client.WithWatch), interceptor.Funcs{
+		Get: func(ctx context.Context, c client.WithWatch, key client.ObjectKey, o client.Object, opts ...client.GetOption) error {
+			err := c.Get(ctx, key, o, opts...)
+			if o.GetUID() == captureUID {
+				o.SetManagedFields([]metav1.ManagedFieldsEntry{{
+					Manager: "kubectl-edit", Time: new(metav1.NewTime(at)), FieldsV1: metav1.NewFieldsV1(`{"f:spec":{"f:stop":{}}}`),
+				}})
+			}
+			return err
+		},
+	})
+}
+
 func asked(reason string) account.Account { a := done(reason); a.Asked = true; return a }
 
 func ended(reason string) *account.Account { a := done(reason); return &a }

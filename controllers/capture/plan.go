@@ -121,6 +121,11 @@ func (planned *plan) judgesWithoutAccount(observed observation) bool {
 	return false
 }
 
+// startsForGood reports whether the plan starts a capture of the Pods that exist at its start, and of no later ones.
+func (planned *plan) startsForGood(capture sondev1.Capture) bool {
+	return !capture.Common().FollowPods && capture.CaptureStatus().StartTime == nil && !planned.start.IsZero()
+}
+
 // withdraws reports whether a verdict takes files from a Pod's entry.
 func withdraws(p *podState, v outcome.Verdict) bool {
 	return p.before.AvailableUntil != nil && v.Entry.AvailableUntil == nil
@@ -310,10 +315,14 @@ func (observed observation) judge(capture sondev1.Capture, p *podState, endReaso
 // judgeInput collects what outcome.Judge needs to know of a Pod.
 func (observed observation) judgeInput(capture sondev1.Capture, p *podState, endReason string) outcome.Observed {
 	s := outcome.Observed{
-		Before: p.before, Node: p.node, Refusal: p.refusal, EndReason: endReason, Requested: capture.Common().Stop || p.gone,
+		Before: p.before, Node: p.node, Refusal: p.refusal, EndReason: endReason,
+		Stop: outcome.Event{Happened: capture.Common().Stop}, Gone: outcome.Event{Happened: p.gone, At: p.goneAt}, Leaving: p.leaves(),
 		Recounted: p.recounted, RecountPending: p.recountPending,
 		Interfaces: observed.interfaces, Live: p.live,
 		Duration: observed.duration, RetainFor: observed.retain,
+	}
+	if observed.stop != nil {
+		s.Stop = *observed.stop
 	}
 	if p.agent != nil {
 		s.Agent = p.agent.Expand()

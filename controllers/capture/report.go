@@ -143,6 +143,10 @@ func totals(entries []sondev1.PodResult) sondev1.Totals {
 	return t
 }
 
+// minDeparted is how many departed Pods are listed even if the others need all places. Any number of Pods can come and go, and a user
+// can make up such Pods, but only the others have files.
+const minDeparted = 10
+
 // bounded lists as many entries as the API allows: failed and incomplete ones first, then queued ones, then by name. A final
 // status keeps its count of omitted Pods, because only listed Pods are judged again.
 func bounded(entries []sondev1.PodResult, omitted int32, final bool) ([]sondev1.PodResult, int32) {
@@ -152,8 +156,40 @@ func bounded(entries []sondev1.PodResult, omitted int32, final bool) ([]sondev1.
 	if final {
 		return entries, omitted
 	}
+	entries = departedLast(entries)
 	listed := entries[:min(len(entries), sondev1.MaxPodEntries)]
 	return listed, int32(len(entries) - len(listed))
+}
+
+// departedLast moves to the end the departed Pods that would take the places of others.
+func departedLast(entries []sondev1.PodResult) []sondev1.PodResult {
+	departed := 0
+	for i := range entries {
+		if isDeparted(entries[i]) {
+			departed++
+		}
+	}
+	room := max(minDeparted, sondev1.MaxPodEntries-(len(entries)-departed))
+	if departed <= room {
+		return entries
+	}
+	kept, last := make([]sondev1.PodResult, 0, len(entries)), make([]sondev1.PodResult, 0, departed-room)
+	for i := range entries {
+		if isDeparted(entries[i]) {
+			room--
+		}
+		if isDeparted(entries[i]) && room < 0 {
+			last = append(last, entries[i])
+		} else {
+			kept = append(kept, entries[i])
+		}
+	}
+	return append(kept, last...)
+}
+
+// isDeparted reports whether a Pod was gone before a Job was created for it.
+func isDeparted(e sondev1.PodResult) bool {
+	return e.Phase == sondev1.PhaseFailed && e.Reason == sondev1.ReasonTargetGone && e.Job == ""
 }
 
 func sortRank(e sondev1.PodResult) int {

@@ -51,9 +51,11 @@ type agent struct {
 	created, running, attached, refused bool
 	stop                                string // asked by the manager
 	// claim is the reason by which a keeper that was taken over ends its probe, which lasts claimAfter; empty for the others.
-	claim                 string
-	claimAfter            time.Duration
-	claimed               bool
+	claim      string
+	claimAfter time.Duration
+	claimed    bool
+	// found says that the probe itself finds no process, although its Pod lives: no keeper was taken over.
+	found                 bool
 	account               *account.Account
 	exit                  int32
 	endedAt               time.Time
@@ -99,7 +101,10 @@ func (s *schedule) newAgent(job *batchv1.Job) {
 		}
 	}
 	if own := rand.New(rand.NewPCG(s.seed, 100+uint64(len(s.agents)))); !s.calm && own.IntN(8) == 0 {
-		a.claim = []string{sondev1.ReasonStopped, sondev1.ReasonTargetGone}[own.IntN(2)]
+		a.claim, a.found = []string{sondev1.ReasonStopped, sondev1.ReasonTargetGone}[own.IntN(2)], own.IntN(3) == 0
+		if a.found {
+			a.claim = sondev1.ReasonTargetGone
+		}
 		a.claimAfter = a.duration * time.Duration(own.IntN(10)) / 10
 	}
 	s.agents = append(s.agents, a)
@@ -372,7 +377,7 @@ func (s *schedule) end(a *agent, reason string, complete bool, exit int32) {
 	if a.fate == isKilled && exit == exitKilledBySignal {
 		return
 	}
-	acc := account.Account{State: account.StateDone, Engine: "afpacket", Reason: reason, Complete: complete, Ended: a.endedAt, Asked: a.claimed || reason == a.stop}
+	acc := account.Account{State: account.StateDone, Engine: "afpacket", Reason: reason, Complete: complete, Ended: a.endedAt, Asked: a.claimed && !a.found || reason == a.stop}
 	if !a.attached {
 		acc.State, acc.Reason = account.StateStarting, reason
 		a.account = &acc

@@ -152,11 +152,13 @@ func (s *schedule) checkEntry(c *captureTruth, e *sondev1.PodResult) {
 	}
 }
 
-// mayBeAsked reports whether a manager may have asked to end a probe: the capture is stopped, or the Pod is gone.
+// mayBeAsked reports whether a manager may have asked to end a probe: the capture is stopped, or the Pod is gone. A probe that finds
+// no process needs a Pod that is gone or being deleted.
 func (s *schedule) mayBeAsked(c *captureTruth, a *agent) bool {
 	pc := s.live(c)
 	pod, _ := s.api.objects[a.targetKey].(*corev1.Pod)
-	return pc == nil || pc.Spec.Stop || pod == nil || pod.UID != a.target || !target.Live(pod)
+	stops := pc == nil || pc.Spec.Stop && !a.found
+	return stops || pod == nil || pod.UID != a.target || !target.Live(pod) || a.found && pod.DeletionTimestamp != nil
 }
 
 // checkRunningProbes checks that there is no final verdict on a probe that the manager knows to run.

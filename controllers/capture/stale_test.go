@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
 	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -52,6 +53,31 @@ func TestNoJobForStaleCapture(t *testing.T) {
 			w.writes = nil
 			if res := w.pass(); res.RequeueAfter != conflictDelay || len(w.writes) > 0 {
 				t.Errorf("next pass after %v, writes %v: want to wait for the cache", res.RequeueAfter, w.writes)
+			}
+		})
+	}
+}
+
+// TestAllPodsOfTheStart checks that a capture that follows no Pods has each Pod that exists when it starts, also one that the cache
+// lacks at that moment.
+func TestAllPodsOfTheStart(t *testing.T) {
+	for name, follow := range map[string]bool{"fixed": false, "control: it follows Pods": true} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t, newCapture(func(pc *sondev1.PacketCapture) { pc.Spec.FollowPods = new(follow) }), deployment("web-1", "web-2")...)
+			w.hidden = "web-2"
+			w.settle()
+			if follow && len(w.jobs()) != 1 {
+				t.Errorf("Jobs %v, want the cache to lack a Pod", w.jobNames())
+			}
+			w.hidden = ""
+			w.add(webPod("web-3", func(p *corev1.Pod) { p.CreationTimestamp = metav1.NewTime(w.clock.Now().Add(time.Minute)) }))
+			w.settle()
+			want := []string{"web-1-qwer", "web-2-qwer"}
+			if follow {
+				want = append(want, "web-3-qwer")
+			}
+			if diff := cmp.Diff(want, w.jobNames()); diff != "" {
+				t.Errorf("Jobs (-want +got):\n%s", diff)
 			}
 		})
 	}

@@ -18,7 +18,8 @@ import (
 
 // Names of the install: the manager's own, and those that the Jobs refer to.
 const (
-	ManagerDeployment = "sonde-manager"
+	ManagerDeployment     = "sonde-manager"
+	ManagerServiceAccount = "sonde-manager"
 
 	ServiceAccount = "sonde-probe"
 	PriorityClass  = "sonde-probe"

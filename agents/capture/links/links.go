@@ -21,6 +21,7 @@ type Link struct {
 	Peer         int    // of a veth: the index of its other end, if both are in this namespace
 	Gone         bool   // the interface was deleted or left the namespace
 	Moved        bool   // it is gone, because it was moved into another namespace
+	XDP          bool   // an XDP program is attached, which gets incoming packets before any capture
 	Filters      bool   // only its queueing disciplines or filters have changed; the other fields but Index and Filter are not set
 	Filter       Filter // the one that has changed, if any
 }
@@ -260,16 +261,32 @@ func parseLink(b []byte) (Link, bool) {
 			elsewhere = true
 		case unix.IFLA_NEW_NETNSID:
 			l.Moved = true
+		case unix.IFLA_XDP:
+			l.XDP = hasXDP(value)
 		case unix.IFLA_LINKINFO:
-			eachAttribute(value, func(kind uint16, value []byte) {
-				veth = veth || kind == unix.IFLA_INFO_KIND && unix.ByteSliceToString(value) == "veth"
-			})
+			veth = isVeth(value)
 		}
 	})
 	if !veth || elsewhere {
 		l.Peer = 0
 	}
 	return l, whole && l.Index > 0 && l.Name != ""
+}
+
+// isVeth reads the attributes in IFLA_LINKINFO.
+func isVeth(b []byte) (veth bool) {
+	eachAttribute(b, func(kind uint16, value []byte) {
+		veth = veth || kind == unix.IFLA_INFO_KIND && unix.ByteSliceToString(value) == "veth"
+	})
+	return veth
+}
+
+// hasXDP reads the attributes in IFLA_XDP: how a program is attached, 0 for none.
+func hasXDP(b []byte) (attached bool) {
+	eachAttribute(b, func(kind uint16, value []byte) {
+		attached = attached || kind == unix.IFLA_XDP_ATTACHED && len(value) > 0 && value[0] != 0
+	})
+	return attached
 }
 
 // These are of linux/rtnetlink.h and linux/pkt_cls.h.

@@ -2,6 +2,7 @@ package links
 
 import (
 	"encoding/binary"
+	"fmt"
 	"testing"
 	"unsafe"
 
@@ -9,6 +10,8 @@ import (
 	"github.com/vishvananda/netlink"
 	"github.com/vishvananda/netlink/nl"
 	"golang.org/x/sys/unix"
+
+	"github.com/sonde-operator/sonde/test/privileged"
 )
 
 // netlinkMessage builds one rtnetlink link message.
@@ -48,6 +51,61 @@ func TestParseLinks(t *testing.T) {
 	}
 }
 
+// withXDP adds to a link message how an XDP program is attached (enum of linux/if_link.h).
+func withXDP(m []byte, attached byte) []byte {
+	xdp := nl.NewRtAttr(unix.IFLA_XDP|unix.NLA_F_NESTED, nil)
+	xdp.AddRtAttr(unix.IFLA_XDP_ATTACHED, []byte{attached})
+	m = append(m, xdp.Serialize()...)
+	binary.NativeEndian.PutUint32(m, uint32(len(m)))
+	return m
+}
+
+func TestParseXDP(t *testing.T) {
+	for name, tc := range map[string]struct {
+		attached byte
+		want     bool
+	}{"none": {0, false}, "native": {1, true}, "generic": {2, true}, "in the device": {3, true}, "several": {4, true}} {
+		t.Run(name, func(t *testing.T) {
+			links, _, _, err := parseLinks(withXDP(netlinkMessage(unix.RTM_NEWLINK, unix.AF_UNSPEC, unix.ARPHRD_ETHER, 2, "eth0"), tc.attached))
+			if err != nil || len(links) != 1 || links[0].XDP != tc.want {
+				t.Errorf("%+v, %v, want XDP %v", links, err, tc.want)
+			}
+		})
+	}
+}
+
+// TestGet checks that each interface that exists is described, more than one request holds, and no other.
+func TestGet(t *testing.T) {
+	const pairs = 2 * atATime
+	ns := privileged.NetNS(t)
+	err := InNetNS(int(ns.Fd()), func() error {
+		indexes := []int{1, 1 << 20}
+		for i := range pairs {
+			attrs := netlink.NewLinkAttrs()
+			attrs.Name = fmt.Sprintf("more%d", i)
+			if err := netlink.LinkAdd(&netlink.Veth{LinkAttrs: attrs, PeerName: attrs.Name + "-p"}); err != nil {
+				return err
+			}
+			l, err := netlink.LinkByName(attrs.Name)
+			if err != nil {
+				return err
+			}
+			indexes = append(indexes, l.Attrs().Index)
+		}
+		all, err := Get(indexes)
+		if err != nil {
+			return err
+		}
+		if len(all) != pairs+1 || all[0].Name != "lo" || all[pairs].Name != fmt.Sprintf("more%d", pairs-1) {
+			t.Errorf("%d interfaces, want %d: %+v", len(all), pairs+1, all)
+		}
+		return nil
+	})
+	if err != nil {
+		t.Error(err)
+	}
+}
+
 // filterMessage builds a message on a filter of the kind, whose seventh option is this name.
 func filterMessage(typ int, kind, name string) []byte {
 	m := nl.NewNetlinkRequest(typ, 0)
@@ -81,6 +139,7 @@ func TestParseFilters(t *testing.T) {
 
 func FuzzParseLinks(f *testing.F) {
 	f.Add(netlinkMessage(unix.RTM_NEWLINK, unix.AF_UNSPEC, unix.ARPHRD_ETHER, 2, "eth0"))
+	f.Add(withXDP(netlinkMessage(unix.RTM_NEWLINK, unix.AF_UNSPEC, unix.ARPHRD_ETHER, 2, "eth0"), 1))
 	f.Add(filterMessage(unix.RTM_NEWTFILTER, "bpf", "x"))
 	f.Add(netlinkMessage(unix.NLMSG_ERROR, 1, 0xffff, -1, "x"))
 	f.Fuzz(func(t *testing.T, b []byte) {

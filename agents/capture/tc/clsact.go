@@ -4,6 +4,7 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
+	"log/slog"
 	"os"
 	"strings"
 	"time"
@@ -30,17 +31,18 @@ const (
 type clsact struct {
 	tag    string
 	socket int // -1 before the first attach
+	lock   *filterLock
 }
 
-func newClsact(owner string) *clsact {
-	return &clsact{tag: namePrefix + owner + ":" + rand.Text()[:8], socket: -1}
+func newClsact(owner string, log *slog.Logger) *clsact {
+	return &clsact{tag: namePrefix + owner + ":" + rand.Text()[:8], socket: -1, lock: newFilterLock(log)}
 }
 
 func (*clsact) name() string { return Clsact }
 
 // check implements attacher.
-func (*clsact) check(ns int, indexes []int) error {
-	return lockClsact(ns, func(h *netlink.Handle) error {
+func (c *clsact) check(ns int, indexes []int) error {
+	return c.lock.do(ns, func(h *netlink.Handle) error {
 		for _, index := range indexes {
 			if _, err := placesOf(h, index); err != nil && !isGone(err) {
 				return fmt.Errorf("attach at clsact: %w", err)
@@ -51,11 +53,11 @@ func (*clsact) check(ns int, indexes []int) error {
 }
 
 func (c *clsact) attach(ns, index int, in, out *ebpf.Program) (attachment, error) {
-	a := &clsactFilters{ns: ns, index: index, sides: len(sides), tag: c.tag}
+	a := &clsactFilters{ns: ns, index: index, sides: len(sides), tag: c.tag, lock: c.lock}
 	if out == nil {
 		a.sides = 1
 	}
-	err := lockClsact(ns, func(h *netlink.Handle) error {
+	err := c.lock.do(ns, func(h *netlink.Handle) error {
 		if err := c.bind(h); err != nil {
 			return err
 		}
@@ -117,7 +119,7 @@ func Sweep(ns *os.File) (removed int, err error) {
 	if ns != nil {
 		fd = int(ns.Fd())
 	}
-	err = lockClsact(fd, func(h *netlink.Handle) error {
+	err = newFilterLock(slog.New(slog.DiscardHandler)).do(fd, func(h *netlink.Handle) error {
 		removed, err = sweepLocked(h)
 		return err
 	})
@@ -142,16 +144,25 @@ func sweepLocked(h *netlink.Handle) (removed int, err error) {
 	return removed, errors.Join(errs...)
 }
 
-// lockClsact runs fn in a network namespace while no other capture changes filters there, so that fn's listings stay
-// true.
-func lockClsact(ns int, fn func(h *netlink.Handle) error) error {
+// filterLock is held by a capture that changes filters in a network namespace.
+type filterLock struct {
+	timeout time.Duration
+	log     *slog.Logger
+	// expired is set when timeout has passed without the lock.
+	expired bool
+}
+
+func newFilterLock(log *slog.Logger) *filterLock { return &filterLock{timeout: lockTimeout, log: log} }
+
+// do runs fn in a network namespace while no other capture changes filters there, so that fn's listings stay true.
+func (l *filterLock) do(ns int, fn func(h *netlink.Handle) error) error {
 	return links.InNetNS(ns, func() error {
 		lock, err := os.Open("/proc/thread-self/ns/net")
 		if err != nil {
 			return fmt.Errorf("open network namespace: %w", err)
 		}
 		defer lock.Close() // unlocks, as the end of the process does
-		awaitLock(int(lock.Fd()))
+		l.await(int(lock.Fd()))
 		h, err := netlink.NewHandle(unix.NETLINK_ROUTE)
 		if err != nil {
 			return fmt.Errorf("open netlink socket: %w", err)
@@ -161,11 +172,17 @@ func lockClsact(ns int, fn func(h *netlink.Handle) error) error {
 	})
 }
 
-// awaitLock waits at most lockTimeout, which is longer than any capture holds the lock. A process of the target may
-// hold the lock, too, and must not block a capture or its end.
-func awaitLock(fd int) {
-	for end := time.Now().Add(lockTimeout); time.Now().Before(end); time.Sleep(5 * time.Millisecond) {
-		if err := unix.Flock(fd, unix.LOCK_EX|unix.LOCK_NB); !errors.Is(err, unix.EWOULDBLOCK) && !errors.Is(err, unix.EINTR) {
+// await waits for the lock, once for timeout, which is longer than any capture holds it. A process of the target may hold it for
+// ever. It must not block a capture or its end, nor delay each change.
+func (l *filterLock) await(fd int) {
+	for end := time.Now().Add(l.timeout); ; time.Sleep(5 * time.Millisecond) {
+		err := unix.Flock(fd, unix.LOCK_EX|unix.LOCK_NB)
+		if !errors.Is(err, unix.EWOULDBLOCK) && !errors.Is(err, unix.EINTR) || l.expired {
+			return
+		}
+		if !time.Now().Before(end) {
+			l.expired = true
+			l.log.Warn("Changing filters without the lock, which another process holds", "waited", l.timeout)
 			return
 		}
 	}

@@ -1,13 +1,16 @@
 package tc
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
+	"log/slog"
 	"os"
 	"slices"
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/asm"
@@ -32,7 +35,7 @@ func TestCapturesBesideEachOther(t *testing.T) {
 		})
 	}
 	both.Wait()
-	err := lockClsact(int(ns.Fd()), func(h *netlink.Handle) error {
+	err := newFilterLock(slog.New(slog.DiscardHandler)).do(int(ns.Fd()), func(h *netlink.Handle) error {
 		kind, err := disciplineOf(h, loopback)
 		if kind != "" {
 			t.Errorf("the captures left the discipline %s", kind)
@@ -44,9 +47,42 @@ func TestCapturesBesideEachOther(t *testing.T) {
 	}
 }
 
+// A process of the target that holds the lock delays a capture once, however many filters it changes.
+func TestHeldLockDelaysOnce(t *testing.T) {
+	ns, p := newNamespace(t), passing(t)
+	if err := unix.Flock(int(ns.Fd()), unix.LOCK_EX); err != nil {
+		t.Fatal(err)
+	}
+	var log bytes.Buffer
+	c := newClsact("33333333-4444-4555-8666-777777777777", slog.New(slog.NewTextHandler(&log, nil)))
+	c.lock.timeout = time.Second
+	began := time.Now()
+	for range 10 {
+		a, err := c.attach(int(ns.Fd()), loopback, p, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if whole, err := a.whole(); !whole || err != nil {
+			t.Errorf("whole %v, %v", whole, err)
+		}
+		if err := a.Close(); err != nil {
+			t.Error(err)
+		}
+	}
+	if took := time.Since(began); took < c.lock.timeout || took > 5*c.lock.timeout {
+		t.Errorf("the changes took %v, want some more than %v", took, c.lock.timeout)
+	}
+	if n := strings.Count(log.String(), "without the lock"); n != 1 {
+		t.Errorf("the log says so %d times: %s", n, &log)
+	}
+	if err := c.close(); err != nil {
+		t.Error(err)
+	}
+}
+
 // attachOnce attaches and detaches a program, and returns an error if the filter is missing in between.
 func attachOnce(ns *os.File, uid string, p *ebpf.Program) error {
-	c := newClsact(uid)
+	c := newClsact(uid, slog.New(slog.DiscardHandler))
 	a, err := c.attach(int(ns.Fd()), loopback, p, nil)
 	if err != nil {
 		return err

@@ -33,6 +33,7 @@ type clsactFilters struct {
 	ns, index int
 	sides     int // 1 without the egress
 	tag       string
+	lock      *filterLock
 	at        places
 }
 
@@ -202,7 +203,7 @@ func (a *clsactFilters) owns(name string) bool { return strings.TrimSuffix(name,
 // whole implements attachment. Filters are listed in the order in which they run. Filters of other captures let each packet
 // pass, but others may not.
 func (a *clsactFilters) whole() (whole bool, err error) {
-	err = lockClsact(a.ns, func(h *netlink.Handle) error {
+	err = a.lock.do(a.ns, func(h *netlink.Handle) error {
 		for _, side := range sides[:a.sides] {
 			filters, err := filtersAt(h, a.index, side)
 			if err != nil {
@@ -238,7 +239,7 @@ func (a *clsactFilters) hidden(f links.Filter) bool {
 
 // Close removes the filters. It also removes the discipline if a capture had created it and no other filters are left.
 func (a *clsactFilters) Close() error {
-	return lockClsact(a.ns, func(h *netlink.Handle) error { return a.remove(h, true) })
+	return a.lock.do(a.ns, func(h *netlink.Handle) error { return a.remove(h, true) })
 }
 
 func (a *clsactFilters) remove(h *netlink.Handle, discipline bool) error {

@@ -57,7 +57,7 @@ func (l *tcxLink) check(index int) (bool, error) {
 		if err != nil {
 			return false, err
 		}
-		known := l.revision == 0 || now.Revision-l.revision <= between(l.others, others)
+		known := l.revision == 0 || now.Revision-l.revision <= between(l.others, others, changesOf(index))
 		l.revision, l.others = now.Revision, others
 		return first && known, nil
 	}
@@ -99,18 +99,25 @@ func isCapture(id ebpf.ProgramID) (bool, error) {
 	return slices.Contains(captureNames, info.Name), nil
 }
 
-// mostOf is how many changes a capture makes when it begins: it attaches a program to try it, detaches it, and attaches its own.
-const mostOf = 3
+// changesOf is how many changes a capture makes at most when it begins: it attaches its own program. At loopback it has attached
+// one before to try it (Backend.tryAttach), and detached it.
+func changesOf(index int) uint64 {
+	if index == loopbackIndex {
+		return 3
+	}
+	return 1
+}
 
-// between returns how many changes of the programs two lists explain at most. If the kernel counts more, a program has come and
-// gone in between. A replacement of another program is one change, although one has come and one has gone.
-func between(before, now map[ebpf.ProgramID]bool) (n uint64) {
+// between returns how many changes of the programs two lists explain at most, if a capture that begins makes ofCapture. If the kernel
+// counts more, a program has come and gone in between. A replacement of another program is one change, although one has come and one
+// has gone.
+func between(before, now map[ebpf.ProgramID]bool, ofCapture uint64) (n uint64) {
 	var added, removed uint64
 	for id, capture := range now {
 		switch _, ok := before[id]; {
 		case ok:
 		case capture:
-			n += mostOf
+			n += ofCapture
 		default:
 			added++
 		}

@@ -57,7 +57,7 @@ func NewTCX(cfg *backend.Config) *Backend { return &Backend{cfg: cfg, attacher: 
 
 // NewClsact returns a backend at clsact. It needs CAP_SYS_ADMIN and CAP_NET_ADMIN.
 func NewClsact(cfg *backend.Config) *Backend {
-	return &Backend{cfg: cfg, attacher: newClsact(cfg.Owner)}
+	return &Backend{cfg: cfg, attacher: newClsact(cfg.Owner, cfg.Log)}
 }
 
 // Prepare implements backend.Backend. It loads the programs of the existing link types, and tries to attach one. Its error
@@ -101,7 +101,7 @@ func (b *Backend) prepare(existing []links.Link) (err error) {
 			return err
 		}
 	}
-	return errors.Join(b.cfg.Watch(b.programs.waker.FD()), b.tryAttach(existing))
+	return errors.Join(b.cfg.Watch(b.programs.waker.FD()), b.tryAttach())
 }
 
 // expects reports whether the capture includes an existing interface of a link type.
@@ -124,20 +124,17 @@ func (b *Backend) load(lt pcapng.LinkType) error {
 	return errors.Join(b.programs.set(packetsVarClockOffset, b.clock.offset), b.programs.set(packetsVarCapturing, true))
 }
 
-// tryAttach attaches a program to the first interface, which is usually loopback, and detaches it.
-func (b *Backend) tryAttach(existing []links.Link) error {
-	if len(existing) == 0 {
-		return nil
-	}
+// loopbackIndex is the index of loopback in each network namespace (LOOPBACK_IFINDEX of net/net_namespace.h).
+const loopbackIndex = 1
+
+// tryAttach attaches a program to loopback and detaches it. Other captures know that, and count these changes there alone.
+func (b *Backend) tryAttach() error {
 	nothing, err := newTry()
 	if err != nil {
 		return err
 	}
 	defer func() { _ = nothing.Close() }() // its descriptor is valid
-	a, err := b.attacher.attach(b.cfg.NetNS, existing[0].Index, nothing, nil)
-	if errors.Is(err, unix.ENODEV) || errors.Is(err, unix.ENXIO) {
-		return nil // the interface has gone meanwhile
-	}
+	a, err := b.attacher.attach(b.cfg.NetNS, loopbackIndex, nothing, nil)
 	if err != nil {
 		return err
 	}

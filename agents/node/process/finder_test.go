@@ -133,7 +133,7 @@ func TestUnreadableProcessMayBeThePods(t *testing.T) {
 		t.Errorf("all readable: %v, %q, %v", all, reason, err)
 	}
 	unreadable(t, f, 41)
-	if all, reason, err := w.scan(); len(all) != 0 || reason != goneUnknown || err != nil {
+	if all, reason, err := w.scan(); len(all) != 0 || reason != notGone || err != nil {
 		t.Errorf("one unreadable: %v, %q, %v", all, reason, err)
 	}
 }

@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"runtime"
 	"strconv"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -118,18 +119,21 @@ func TestOpenNetNS(t *testing.T) {
 	}
 }
 
-// pin mounts a network namespace in the directory of the node where the runtime does it.
-func pin(t *testing.T, root, name, ns string) {
+// mountNetNS mounts a network namespace in the directory of the node where the runtime does it. It returns a function that
+// unmounts it.
+func mountNetNS(t *testing.T, root, name, ns string) func() {
 	t.Helper()
 	path := filepath.Join(root, pinnedNetNS, name)
 	if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o755), os.WriteFile(path, nil, 0o600), unix.Mount(ns, path, "", unix.MS_BIND, "")); err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() {
-		if err := unix.Unmount(path, unix.MNT_DETACH); err != nil {
+	unmount := sync.OnceFunc(func() {
+		if err := errors.Join(unix.Unmount(path, unix.MNT_DETACH), os.Remove(path)); err != nil {
 			t.Error(err)
 		}
 	})
+	t.Cleanup(unmount)
+	return unmount
 }
 
 // A Pod's process that has made a network namespace of its own does not decide which one is recorded, even if it is the oldest,
@@ -139,7 +143,7 @@ func TestOwnNetNSOfAProcess(t *testing.T) {
 	runtime.LockOSThread() // Pdeathsig is sent when the thread ends that started the process
 	defer runtime.UnlockOSThread()
 	root, made := t.TempDir(), privileged.NetNS(t)
-	pin(t, root, "cni-own", "/proc/self/ns/net") // of a Pod like the probe's, which is this process
+	mountNetNS(t, root, "cni-own", "/proc/self/ns/net") // of a Pod like the probe's, which is this process
 	f := Finder{NodeRoot: root}
 	web, log := podCgroup(t, id), podCgroup(t, id2)
 	escaped := startIn(t, web)
@@ -150,7 +154,7 @@ func TestOwnNetNSOfAProcess(t *testing.T) {
 	if _, err := f.OpenNetNS(uid, false); !errors.Is(err, ErrOwnNetNS) {
 		t.Errorf("no process is in a namespace of the runtime's: %v", err)
 	}
-	pin(t, root, "cni-pod", fmt.Sprintf("/proc/self/fd/%d", made.Fd()))
+	unmount := mountNetNS(t, root, "cni-pod", fmt.Sprintf("/proc/self/fd/%d", made.Fd()))
 	n, err := f.OpenNetNS(uid, false)
 	if err != nil {
 		t.Fatal(err)
@@ -167,6 +171,7 @@ func TestOwnNetNSOfAProcess(t *testing.T) {
 	end(stays)
 	quiet(t, ch, 600*time.Millisecond)
 	end(escaped)
+	unmount()
 	if r := <-ch; r != GoneNoProcess {
 		t.Errorf("reason %s", r)
 	}
@@ -282,6 +287,94 @@ func TestWatcherSeesNewSandbox(t *testing.T) {
 	end(old)
 	if r := <-ch; r != GoneNewSandbox {
 		t.Errorf("reason %s", r)
+	}
+}
+
+// A container that has crashed may wait for its restart for minutes, and the runtime may keep no process for the sandbox. The Pod
+// is there as long as the runtime keeps its network namespace, and gone soon after that.
+func TestWatcherWaitsForTheRuntimesNetNS(t *testing.T) {
+	root, made := t.TempDir(), privileged.NetNS(t)
+	unmount := mountNetNS(t, root, "cni-pod", fmt.Sprintf("/proc/self/fd/%d", made.Fd()))
+	web := podCgroup(t, id)
+	app := startInNetNS(t, web, made)
+	n, err := Finder{}.OpenNetNS(uid, false)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer n.Close()
+	ch := wait(t, &Watcher{Finder: Finder{NodeRoot: root}, UID: uid, NetNS: n.Inode, Grace: 300 * time.Millisecond})
+	quiet(t, ch, 200*time.Millisecond)
+	end(app)
+	quiet(t, ch, time.Second)
+	app = startInNetNS(t, web, made)
+	quiet(t, ch, 500*time.Millisecond)
+	end(app)
+	unmount()
+	began := time.Now()
+	if r, took := <-ch, time.Since(began); r != GoneNoProcess || took > DefaultGrace {
+		t.Errorf("reason %s after %v", r, took)
+	}
+}
+
+// A gated Pod may be without a process for minutes. Where the runtime's mount shows that its sandbox is stopped, that is not
+// awaited.
+func TestWatcherNeedsNoLongGraceWithAMount(t *testing.T) {
+	root, made := t.TempDir(), privileged.NetNS(t)
+	unmount := mountNetNS(t, root, "cni-pod", fmt.Sprintf("/proc/self/fd/%d", made.Fd()))
+	app := startInNetNS(t, podCgroup(t, id), made)
+	n, err := Finder{}.OpenNetNS(uid, false)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer n.Close()
+	ch := wait(t, &Watcher{Finder: Finder{NodeRoot: root}, UID: uid, NetNS: n.Inode, Grace: 5 * time.Minute})
+	quiet(t, ch, 200*time.Millisecond)
+	end(app)
+	unmount()
+	if r := <-ch; r != GoneNoProcess {
+		t.Errorf("reason %s", r)
+	}
+}
+
+// A new sandbox has another network. The runtime may keep the mount of the old one for a while.
+func TestWatcherSeesNewSandboxDespiteTheMount(t *testing.T) {
+	root, first, second := t.TempDir(), privileged.NetNS(t), privileged.NetNS(t)
+	mountNetNS(t, root, "cni-own", "/proc/self/ns/net")
+	mountNetNS(t, root, "cni-1", fmt.Sprintf("/proc/self/fd/%d", first.Fd()))
+	mountNetNS(t, root, "cni-2", fmt.Sprintf("/proc/self/fd/%d", second.Fd()))
+	web := podCgroup(t, id)
+	old := startInNetNS(t, web, first)
+	n, err := Finder{}.OpenNetNS(uid, false)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer n.Close()
+	ch := wait(t, &Watcher{Finder: Finder{NodeRoot: root}, UID: uid, NetNS: n.Inode, Grace: 300 * time.Millisecond})
+	startInNetNS(t, web, second)
+	quiet(t, ch, 500*time.Millisecond)
+	end(old)
+	if r := <-ch; r != GoneNewSandbox {
+		t.Errorf("reason %s", r)
+	}
+}
+
+// Every Pod of the node's network would seem to stay if someone mounted that namespace.
+func TestNodesNetNSIsNoPin(t *testing.T) {
+	privileged.Need(t)
+	root, proc := t.TempDir(), t.TempDir()
+	mountNetNS(t, root, "host", "/proc/self/ns/net")
+	for _, name := range []string{"1", "self"} { // the machine's own may not be accessible
+		if err := os.Symlink("/proc/self", filepath.Join(proc, name)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	f := Finder{Root: proc, NodeRoot: root}
+	node, err := f.HostNetNS()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if p := f.pinOf(node); p != (pin{}) {
+		t.Errorf("pin %+v", p)
 	}
 }
 

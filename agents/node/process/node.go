@@ -51,6 +51,58 @@ func parseLogLink(file string) (id, name string, ok bool) {
 // that these live without a process.
 const pinnedNetNS = "/run/netns"
 
+// pin is the runtime's mount of a network namespace. The zero value is none.
+type pin struct {
+	name     string // in pinnedNetNS
+	dev, ino uint64
+}
+
+// pinOf returns the mount of a network namespace. It returns none where the runtime mounts none, and for the node's own namespace,
+// which outlives every Pod.
+func (f Finder) pinOf(inode uint64) pin {
+	own, err := f.statNetNS("self")
+	if err != nil || inode == 0 {
+		return pin{}
+	}
+	if node, err := f.statNetNS("1"); err == nil && node.Ino == inode {
+		return pin{}
+	}
+	dir, err := f.openNodeDir(pinnedNetNS)
+	if err != nil {
+		return pin{}
+	}
+	defer dir.Close()
+	files, err := dir.Readdirnames(-1)
+	if err != nil {
+		return pin{}
+	}
+	for _, file := range files {
+		if p := (pin{file, own.Dev, inode}); p.isIn(dir) {
+			return p
+		}
+	}
+	return pin{}
+}
+
+// mounted reports whether the runtime still keeps this network namespace. The runtime unmounts it when it stops the sandbox.
+func (f Finder) mounted(p pin) bool {
+	if p == (pin{}) {
+		return false
+	}
+	dir, err := f.openNodeDir(pinnedNetNS)
+	if err != nil {
+		return false
+	}
+	defer dir.Close()
+	return p.isIn(dir)
+}
+
+func (p pin) isIn(dir *os.File) bool {
+	var st unix.Stat_t
+	err := unix.Fstatat(int(dir.Fd()), p.name, &st, unix.AT_SYMLINK_NOFOLLOW)
+	return err == nil && st.Dev == p.dev && st.Ino == p.ino
+}
+
 // madeByRuntime returns the inodes of the network namespaces that the runtime has made. It returns nil where they cannot be told:
 // the one of this process, which is in a Pod as the target is, is not among those that the node has mounted.
 func (f Finder) madeByRuntime() map[uint64]bool {

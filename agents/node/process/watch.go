@@ -1,6 +1,7 @@
 package process
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -31,12 +32,13 @@ const (
 	// GoneNewSandbox means that the Pod still runs, but in another network namespace than the watched one.
 	GoneNewSandbox GoneReason = "NewSandbox"
 
-	// goneUnknown means that a process which cannot be read may be the Pod's. The Pod is not gone yet.
-	goneUnknown GoneReason = ""
+	// notGone means that a process which cannot be read may be the Pod's, or that the runtime keeps the Pod's network namespace:
+	// a container that has crashed waits for its restart.
+	notGone GoneReason = ""
 )
 
 // Watcher waits until a Pod is gone from the node. A container may restart while the sandbox lives, or within the grace
-// period.
+// period. The sandbox lives while one of its processes does, or while the runtime keeps its network namespace mounted.
 type Watcher struct {
 	Finder Finder
 	// UID is the Pod's.
@@ -44,13 +46,16 @@ type Watcher struct {
 	// NetNS is the inode of the network namespace to watch; zero is any. A process in a namespace that it has made itself still
 	// counts, where the node tells which ones the runtime has made.
 	NetNS uint64
-	// Grace is DefaultGrace if zero.
+	// Grace is DefaultGrace if zero. It is at most that where the runtime has mounted the network namespace.
 	Grace time.Duration
+
+	pin pin // of NetNS
 }
 
 // Wait returns when the Pod is gone, or with the context's error. A Pod that never had a process is gone after the grace
 // period.
 func (w *Watcher) Wait(ctx context.Context) (GoneReason, error) {
+	w.pin = w.Finder.pinOf(w.NetNS)
 	for {
 		procs, reason, err := w.list(ctx)
 		if err != nil {
@@ -69,9 +74,9 @@ func (w *Watcher) Wait(ctx context.Context) (GoneReason, error) {
 
 // list returns the Pod's processes, or none if there were none for the whole grace period.
 func (w *Watcher) list(ctx context.Context) ([]Process, GoneReason, error) {
-	grace := w.Grace
-	if grace == 0 {
-		grace = DefaultGrace
+	grace := cmp.Or(w.Grace, DefaultGrace)
+	if w.pin != (pin{}) {
+		grace = min(grace, DefaultGrace)
 	}
 	timeout := time.NewTimer(grace)
 	defer timeout.Stop()
@@ -86,7 +91,7 @@ func (w *Watcher) list(ctx context.Context) ([]Process, GoneReason, error) {
 		case <-ctx.Done():
 			return nil, "", ctx.Err()
 		case <-timeout.C:
-			if reason != goneUnknown {
+			if reason != notGone {
 				return nil, reason, nil
 			}
 			timeout.Reset(grace)
@@ -103,7 +108,7 @@ func (w *Watcher) scan() ([]Process, GoneReason, error) {
 	}
 	if w.NetNS == 0 {
 		if len(unreadable) > 0 {
-			return all, goneUnknown, nil
+			return all, notGone, nil
 		}
 		return all, GoneNoProcess, nil
 	}
@@ -124,8 +129,11 @@ func (w *Watcher) scan() ([]Process, GoneReason, error) {
 	}
 	for _, pid := range unreadable {
 		if ok, err := ours(pid); ok && err == nil {
-			reason = goneUnknown
+			reason = notGone
 		}
+	}
+	if reason == GoneNoProcess && len(here) == 0 && w.Finder.mounted(w.pin) {
+		reason = notGone
 	}
 	return here, reason, nil
 }

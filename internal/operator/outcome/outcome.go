@@ -68,8 +68,9 @@ type Observed struct {
 	Node  Node
 	// EndReason says why the operator ends this Pod's capture; empty while the capture continues.
 	EndReason string
-	// Requested reports that the capture is stopped, or that the Pod is gone.
-	Requested bool
+	// Stop is spec.stop. Gone means that the Pod does not exist, or that its containers have ended for good; Leaving also that it
+	// is being deleted.
+	Stop, Gone, Leaving Event
 	// Recounted is the account of a killed probe with the keeper's own count of the files; nil if the keeper was not asked
 	// or cannot count. RecountPending reports that the keeper was asked and did not answer.
 	Recounted      *account.Account
@@ -322,7 +323,8 @@ func (v *Verdict) pending(reason, message string) {
 
 // judgeEnded judges a probe that ended. Its termination message holds its account, unless it was killed.
 func (v *Verdict) judgeEnded(o Observed, t *corev1.ContainerStateTerminated, now time.Time) {
-	if v.awaitRecount(o, t, now) {
+	doubt := o.doubt()
+	if v.awaitRecount(o, t, now) || doubt == sondev1.ReasonTargetNotGone && v.awaitLeaving(o, t, now) {
 		return
 	}
 	acc, err := o.account(t)
@@ -335,8 +337,8 @@ func (v *Verdict) judgeEnded(o Observed, t *corev1.ContainerStateTerminated, now
 	v.count(acc)
 	v.Entry.Message = acc.Message
 	switch {
-	case ClaimsRequest(o):
-		v.Entry.Phase, v.Entry.Reason = sondev1.PhaseIncomplete, incompleteReason(o, t, sondev1.ReasonStopNotRequested)
+	case doubt != "":
+		v.Entry.Phase, v.Entry.Reason = sondev1.PhaseIncomplete, incompleteReason(o, t, doubt)
 		v.explain(o, t, acc)
 	case acc.Complete && acc.State == account.StateDone && acc.AddsUp() && !forced(acc.Reason):
 		v.Entry.Phase, v.Entry.Reason = phaseOfWhole(acc.Reason), reasonOr(acc.Reason, sondev1.ReasonDuration)
@@ -396,30 +398,25 @@ func (o Observed) account(t *corev1.ContainerStateTerminated) (account.Account, 
 
 // awaitRecount leaves the entry as it is while the keeper of a killed probe may still count the files.
 func (v *Verdict) awaitRecount(o Observed, t *corev1.ContainerStateTerminated, now time.Time) bool {
-	wait := t.FinishedAt.Add(recountWait)
+	if !o.RecountPending || !v.await(t, recountWait, now) {
+		return false
+	}
+	v.Again = earlier(now.Add(recountAgain), v.Again)
+	return true
+}
+
+// await leaves the entry as it is for some time after the end of the probe, and reports whether that lasts.
+func (v *Verdict) await(t *corev1.ContainerStateTerminated, wait time.Duration, now time.Time) bool {
+	until := t.FinishedAt.Add(wait)
 	ahead := t.FinishedAt.After(now.Add(skew)) // the node's clock is wrong, and the wait might never end
-	if !o.RecountPending || ahead || !now.Before(wait) {
+	if ahead || !now.Before(until) {
 		return false
 	}
 	if v.Entry.Phase == "" {
 		v.pending("", "")
 	}
-	if v.Again = now.Add(recountAgain); v.Again.After(wait) {
-		v.Again = wait
-	}
+	v.Again = until
 	return true
-}
-
-// ClaimsRequest reports whether a probe has ended as if the operator had asked its keeper to end it, by spec.stop or because the
-// Pod is gone, although neither is so. A keeper that was taken over can do that. Probes of older versions do not say whether they
-// found the Pod gone themselves.
-func ClaimsRequest(o Observed) bool {
-	probe := container(o.Agent, captureconfig.ContainerProbe)
-	if o.Requested || o.Before.Phase.Final() || probe == nil || probe.State.Terminated == nil {
-		return false
-	}
-	acc, err := account.Parse([]byte(probe.State.Terminated.Message))
-	return err == nil && acc.Complete && (acc.Reason == account.ReasonStopped || acc.Asked && acc.Reason == account.ReasonTargetGone)
 }
 
 // NeedsRecount reports whether the probe ended without a final account, so that its keeper must count the files.
@@ -523,6 +520,9 @@ func (v *Verdict) explain(o Observed, t *corev1.ContainerStateTerminated, acc ac
 		v.Entry.Message = "ended because a cluster admin paused the operator"
 	case v.Entry.Reason == sondev1.ReasonStopNotRequested:
 		v.Entry.Message = "the keeper ended it with the reason " + acc.Reason + ", which the operator had not asked for: see the logs of the agent's Pod"
+	case v.Entry.Reason == sondev1.ReasonTargetNotGone && acc.Complete:
+		v.Entry.Message = "the probe found no process of the Pod in the captured network, and the Pod was not being deleted then: " +
+			"what it did after that is not in the file. Create another capture"
 	case v.Entry.Message == "":
 		v.Entry.Message = fmt.Sprintf("the probe ended with exit code %d", t.ExitCode)
 	case acc.State == account.StateStarting: // its message says what it was doing
@@ -685,6 +685,14 @@ func overdue(o Observed, probe *corev1.ContainerStatus, now time.Time) time.Time
 		started = created
 	}
 	return started.Add(processWait + o.Duration + endGrace)
+}
+
+// earlier returns the earlier of two times.
+func earlier(a, b time.Time) time.Time {
+	if b.Before(a) {
+		return b
+	}
+	return a
 }
 
 // later is t, or endGrace from now if t has passed: the node may still answer.

@@ -128,15 +128,55 @@ func (s source) ListWithContext(ctx context.Context, options metav1.ListOptions)
 }
 
 // WatchWithContext implements cache.ListerWatcherWithContext. A watch may begin with all Pods, as a list. Otherwise it continues
-// where the watch before it ended.
+// where the watch before it ended. If the API server does not have the changes since then any more, it accepts the watch, too, and
+// sends an error as the first event. So only an event shows that no change is missing.
 func (s source) WatchWithContext(ctx context.Context, options metav1.ListOptions) (watch.Interface, error) {
 	events, err := s.ListerWatcherWithContext.WatchWithContext(ctx, options)
 	switch {
 	case err != nil:
+		return events, err
 	case options.SendInitialEvents != nil && *options.SendInitialEvents:
 		s.watch.Listed()
+		return events, nil
 	default:
-		s.watch.Observed()
+		return continued(events, s.watch.Observed), nil
 	}
-	return events, err
+}
+
+// continuedWatch calls a function at each event, bookmarks included, that is no error.
+type continuedWatch struct {
+	watch.Interface
+	events chan watch.Event
+	stop   chan struct{}
+	once   sync.Once
+}
+
+func continued(from watch.Interface, observed func()) *continuedWatch {
+	w := &continuedWatch{Interface: from, events: make(chan watch.Event), stop: make(chan struct{})}
+	go w.forward(observed)
+	return w
+}
+
+// forward ends when the watch does, or is stopped.
+func (w *continuedWatch) forward(observed func()) {
+	defer close(w.events)
+	for event := range w.Interface.ResultChan() {
+		if event.Type != watch.Error {
+			observed()
+		}
+		select {
+		case w.events <- event:
+		case <-w.stop:
+			return
+		}
+	}
+}
+
+// ResultChan implements watch.Interface.
+func (w *continuedWatch) ResultChan() <-chan watch.Event { return w.events }
+
+// Stop implements watch.Interface.
+func (w *continuedWatch) Stop() {
+	w.once.Do(func() { close(w.stop) })
+	w.Interface.Stop()
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
@@ -142,6 +143,64 @@ func TestInformer(t *testing.T) {
 			}
 		})
 	}
+}
+
+// TestInterruptedWatch checks from when Pods are known not to have been watched: the API server accepts a watch whose changes it
+// does not have any more, and then sends an error.
+func TestInterruptedWatch(t *testing.T) {
+	expired := watch.Event{Type: watch.Error, Object: &metav1.Status{Code: 410, Reason: metav1.StatusReasonExpired}}
+	tests := map[string]struct {
+		events []watch.Event // of the watch that is accepted after 100 s
+		want   string
+	}{
+		"expired":               {[]watch.Event{expired}, "-30 to 110"},
+		"a change":              {[]watch.Event{{Type: watch.Modified, Object: &corev1.Pod{}}, expired}, "70 to 110"},
+		"a bookmark":            {[]watch.Event{{Type: watch.Bookmark, Object: &corev1.Pod{}}, expired}, "70 to 110"},
+		"ends without an event": {nil, "-30 to 110"},
+	}
+	for name, tc := range tests {
+		t.Run(name, func(t *testing.T) {
+			clk := testingclock.NewFakeClock(dawn)
+			w := podwatch.New(clk, dawn)
+			s := &server{events: watch.NewRaceFreeFake(), lists: make(chan struct{}, 10)}
+			pods := w.Source(s)
+			clk.Step(100 * time.Second)
+			events, err := pods.WatchWithContext(t.Context(), metav1.ListOptions{ResourceVersion: "1"})
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, e := range tc.events {
+				s.events.Action(e.Type, e.Object)
+			}
+			s.events.Stop()
+			n := 0
+			for range events.ResultChan() {
+				n++
+			}
+			clk.Step(10 * time.Second)
+			if _, err := pods.ListWithContext(t.Context(), metav1.ListOptions{}); err != nil {
+				t.Fatal(err)
+			}
+			if diff := cmp.Diff([]string{tc.want}, at(w.Gaps())); diff != "" || n != len(tc.events) {
+				t.Errorf("%d events, gaps (-want +got):\n%s", n, diff)
+			}
+		})
+	}
+}
+
+// TestStoppedWatch checks that nothing waits for the reader of a watch that is stopped.
+func TestStoppedWatch(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := &server{events: watch.NewRaceFreeFake()}
+		events, err := podwatch.New(testingclock.NewFakeClock(dawn), dawn).Source(s).WatchWithContext(t.Context(), metav1.ListOptions{ResourceVersion: "1"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		s.events.Action(watch.Added, &corev1.Pod{})
+		synctest.Wait()
+		events.Stop()
+		events.Stop() // the test ends only when each goroutine has ended
+	})
 }
 
 func TestLastLed(t *testing.T) {

@@ -3,7 +3,10 @@ package target
 import (
 	"context"
 	"fmt"
+	"slices"
+	"strings"
 
+	appsv1 "k8s.io/api/apps/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -64,4 +67,40 @@ func Names(ctx context.Context, sets ReplicaSets, namespace string, pod metav1.O
 		names = append(names, sondev1.TargetReference{Kind: sondev1.TargetKind(owner.Kind), Name: owner.Name})
 	}
 	return names, nil
+}
+
+// FormerNames returns the references that had a Pod as a target that is gone: its own name, and the name of its workload. Whoever may
+// create Pods can make up an owner, so an owner counts only if the cache has no other object of its name. One that the cache does not
+// have may be gone, too. Then its name decides: that of a ReplicaSet is its Deployment's name, a dash and a hash.
+func FormerNames(ctx context.Context, cached client.Reader, namespace string, pod metav1.Object) []sondev1.TargetReference {
+	names := []sondev1.TargetReference{{Kind: sondev1.TargetPod, Name: pod.GetName()}}
+	owner := metav1.GetControllerOfNoCopy(pod)
+	found, ok := former(ctx, cached, namespace, owner, "ReplicaSet", string(sondev1.TargetStatefulSet), string(sondev1.TargetDaemonSet))
+	if ok && owner.Kind == "ReplicaSet" {
+		if found == nil {
+			return append(names, sondev1.TargetReference{Kind: sondev1.TargetDeployment, Name: owner.Name[:max(strings.LastIndexByte(owner.Name, '-'), 0)]})
+		}
+		owner = metav1.GetControllerOfNoCopy(found)
+		_, ok = former(ctx, cached, namespace, owner, string(sondev1.TargetDeployment))
+	}
+	if ok {
+		names = append(names, sondev1.TargetReference{Kind: sondev1.TargetKind(owner.Kind), Name: owner.Name})
+	}
+	return names
+}
+
+// former reads the metadata of an owner from the cache; nil if it does not have it. It reports false if the owner is of another kind,
+// or the cache has another object of its name.
+func former(ctx context.Context, cached client.Reader, namespace string, owner *metav1.OwnerReference, kinds ...string) (*metav1.PartialObjectMetadata, bool) {
+	if owner == nil || !slices.Contains(kinds, owner.Kind) {
+		return nil, false
+	}
+	if gv, err := schema.ParseGroupVersion(owner.APIVersion); err != nil || gv.Group != appsv1.GroupName {
+		return nil, false
+	}
+	found := Metadata(sondev1.TargetKind(owner.Kind))
+	if cached.Get(ctx, client.ObjectKey{Namespace: namespace, Name: owner.Name}, found) != nil {
+		return nil, true
+	}
+	return found, found.UID == owner.UID
 }

@@ -141,7 +141,7 @@ func own(o client.Object, owner string) {
 
 func adopt(o client.Object, kind, name string, uid types.UID) {
 	controller := true
-	o.SetOwnerReferences([]metav1.OwnerReference{{Kind: kind, Name: name, UID: uid, Controller: &controller}})
+	o.SetOwnerReferences([]metav1.OwnerReference{{APIVersion: "apps/v1", Kind: kind, Name: name, UID: uid, Controller: &controller}})
 }
 
 func pod(name, owner string, phase corev1.PodPhase) *corev1.Pod {

@@ -2,7 +2,6 @@ package target
 
 import (
 	"context"
-	"strings"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	ctrl "sigs.k8s.io/controller-runtime"
@@ -30,14 +29,10 @@ func (w Wakes) Pod(ctx context.Context, pod client.Object) []reconcile.Request {
 	return w.captures(ctx, pod.GetNamespace(), wanted...)
 }
 
-// Captures returns the captures that are not final and have the Pod, or its workload, as a target. The caller must not change
-// them. The Pod may be gone, and its ReplicaSet too: the name of a ReplicaSet is its Deployment's name, a dash and a hash.
+// Captures returns the captures that are not final and have the Pod, or its workload, as a target, by FormerNames. The caller must
+// not change them.
 func (w Wakes) Captures(ctx context.Context, pod client.Object) []sondev1.Capture {
-	wanted, err := Names(ctx, CachedSets(w.Reader), pod.GetNamespace(), pod)
-	if err != nil {
-		set := metav1.GetControllerOfNoCopy(pod).Name
-		wanted = append(wanted, sondev1.TargetReference{Kind: sondev1.TargetDeployment, Name: set[:max(strings.LastIndexByte(set, '-'), 0)]})
-	}
+	wanted := FormerNames(ctx, w.Reader, pod.GetNamespace(), pod)
 	var found []sondev1.Capture
 	for _, capture := range w.in(ctx, pod.GetNamespace()) {
 		if Matches(capture.Common().Target, wanted) {

@@ -64,6 +64,68 @@ func TestWakes(t *testing.T) {
 	}
 }
 
+// TestFormerNames checks of which targets a Pod was that is gone, and that an owner whose UID or group is made up does not count.
+func TestFormerNames(t *testing.T) {
+	ofGroup := func(version string, p *corev1.Pod) *corev1.Pod {
+		p.OwnerReferences[0].APIVersion = version
+		return p
+	}
+	c := reader(t, interceptor.Funcs{},
+		workload(&appsv1.Deployment{}, "web", ""),
+		workload(&appsv1.ReplicaSet{}, "web-1", "Deployment/web"),
+		workload(&appsv1.ReplicaSet{}, "bare", ""),
+		earlier(workload(&appsv1.ReplicaSet{}, "web-0", "Deployment/web")),
+		workload(&appsv1.ReplicaSet{}, "gone-1", "Deployment/gone"),
+		workload(&appsv1.StatefulSet{}, "db", ""),
+		workload(&appsv1.DaemonSet{}, "ds", ""),
+	)
+	cases := map[string]struct {
+		pod  *corev1.Pod
+		want string // besides the Pod
+	}{
+		"a Deployment's":                         {pod("x", "ReplicaSet/web-1", corev1.PodRunning), "Deployment/web"},
+		"its ReplicaSet is gone":                 {pod("x", "ReplicaSet/web-2", corev1.PodRunning), "Deployment/web"},
+		"its Deployment is gone":                 {pod("x", "ReplicaSet/gone-1", corev1.PodRunning), "Deployment/gone"},
+		"a StatefulSet's":                        {pod("x", "StatefulSet/db", corev1.PodRunning), "StatefulSet/db"},
+		"a DaemonSet's":                          {pod("x", "DaemonSet/ds", corev1.PodRunning), "DaemonSet/ds"},
+		"its StatefulSet is gone":                {pod("x", "StatefulSet/db-2", corev1.PodRunning), "StatefulSet/db-2"},
+		"a bare ReplicaSet's":                    {pod: pod("x", "ReplicaSet/bare", corev1.PodRunning)},
+		"no owner":                               {pod: pod("x", "", corev1.PodRunning)},
+		"made up: a ReplicaSet":                  {pod: adopted(pod("x", "", corev1.PodRunning), "ReplicaSet", "web-1", "made up")},
+		"made up: a StatefulSet":                 {pod: adopted(pod("x", "", corev1.PodRunning), "StatefulSet", "db", "made up")},
+		"made up: a DaemonSet":                   {pod: adopted(pod("x", "", corev1.PodRunning), "DaemonSet", "ds", "made up")},
+		"made up: the group":                     {pod: ofGroup("example.com/v1", pod("x", "StatefulSet/db", corev1.PodRunning))},
+		"made up: the group of a gone one":       {pod: ofGroup("example.com/v1", pod("x", "ReplicaSet/web-2", corev1.PodRunning))},
+		"made up: a Deployment without a set":    {pod: pod("x", "Deployment/web", corev1.PodRunning)},
+		"of an earlier Deployment of this name":  {pod: adopted(pod("x", "", corev1.PodRunning), "ReplicaSet", "web-0", "ReplicaSet/web-0")},
+		"of an earlier StatefulSet of this name": {pod: adopted(pod("x", "", corev1.PodRunning), "StatefulSet", "db", "earlier")},
+		"a Job's":                                {pod: pod("x", "Job/web-1", corev1.PodRunning)},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			var got []string
+			for _, n := range target.FormerNames(t.Context(), c, "shop", tc.pod) {
+				got = append(got, string(n.Kind)+"/"+n.Name)
+			}
+			want := []string{"Pod/x"}
+			if tc.want != "" {
+				want = append(want, tc.want)
+			}
+			if diff := cmp.Diff(want, got); diff != "" {
+				t.Errorf("names (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+// earlier makes an object's owner an earlier one of its name.
+func earlier(o client.Object) client.Object {
+	owners := o.GetOwnerReferences()
+	owners[0].UID = "earlier"
+	o.SetOwnerReferences(owners)
+	return o
+}
+
 func capture(namespace, name, targetNamespace string, ref sondev1.TargetReference) *sondev1.PacketCapture {
 	return &sondev1.PacketCapture{
 		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name},

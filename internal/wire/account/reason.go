@@ -9,6 +9,7 @@ const (
 	ReasonByteLimit     = "ByteLimit"     // ended at maxBytes
 	ReasonEventLimit    = "EventLimit"    // ended at maxEvents
 	ReasonTargetGone    = "TargetGone"    // the target's last process left
+	ReasonTargetNotGone = "TargetNotGone" // the target lives on in a new sandbox, which is not captured
 	ReasonAccessRevoked = "AccessRevoked" // ended because the requester lost the right
 	ReasonPaused        = "Paused"        // ended because a cluster admin paused the operator
 	ReasonDiskFull      = "DiskFull"      // no space left for the file

@@ -82,7 +82,7 @@ func (c *Client) Watch(ctx context.Context, addr string, fn func(account.Account
 	if resp.StatusCode != http.StatusOK {
 		return fmt.Errorf("watch progress at %s: %w", addr, statusError(resp))
 	}
-	err = ReadAccounts(resp.Body, fn)
+	err = ReadAccounts(ctx, resp.Body, fn)
 	if errors.Is(err, ErrStreamCut) && ctx.Err() != nil {
 		// The caller has cut the stream.
 		return fmt.Errorf("watch progress at %s: %w", addr, ctx.Err())
