@@ -58,6 +58,10 @@ demo: deps ## Start a cluster, capture a workload and print the summary; leaves 
 demo-trace: deps ## Trace a slow service from the symptom to the cause (docs/guide/slow-call.md); KEEP=1 keeps it.
 	@KUBE_CONTEXT='$(KUBE_CONTEXT)' IMG='$(IMG)' hack/demo-trace.sh
 
+.PHONY: demo-fluentpvc
+demo-fluentpvc: deps ## Give Pods disposable volumes and process each after its Pod is gone (docs/fluentpvc.md).
+	@KUBE_CONTEXT='$(KUBE_CONTEXT)' IMG='$(IMG)' hack/demo-fluentpvc.sh
+
 .PHONY: test
 test: deps ## Run what CI runs: generated code, lint, unit tests, API server, and one end-to-end pass per kind.
 	@hack/timed.sh verify lint test-race test-api test-e2e
@@ -234,6 +238,7 @@ test-unit: pcapfilter ## Run the unit tests; as root also those that use the ker
 .PHONY: test-hack
 test-hack: ## Run the unit tests of the modules under hack/.
 	cd hack/cluster && REQUIRE_PRIVILEGED=$(PRIVILEGED) go test ./...
+	cd hack/cluster/binaries/provisioner && go test -vet=off ./... # vet would check all of Kubernetes
 	cd hack/image && go test ./...
 	@hack/release_test.sh
 	@hack/demo_test.sh
@@ -259,7 +264,7 @@ test-schedules: pcapfilter ## Test the controllers in SCHEDULES random schedules
 
 .PHONY: test-e2e
 test-e2e: cluster-up image image-workload ## Run one end-to-end pass per kind on the local cluster; the shards run the rest.
-	@hack/e2e.sh -v -run '^Test(Exactness|SourceExample|KilledProbe|Plugin|ResultsNeedTheVerb|DeletingTheCapture|Trace)'
+	@hack/e2e.sh -v -run '^Test(Exactness|SourceExample|KilledProbe|Plugin|ResultsNeedTheVerb|DeletingTheCapture|Trace|FluentPVCLife)'
 
 .PHONY: test-olm
 test-olm: cluster-up olm-programs image image-workload image-program ## Test install, upgrade and removal with real OLM, v0 and v1, on the local cluster (with OPENSHIFT=1).

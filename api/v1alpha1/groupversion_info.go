@@ -18,6 +18,8 @@ var schemeBuilder = runtime.NewSchemeBuilder(func(s *runtime.Scheme) error {
 		&PacketCapture{}, &PacketCaptureList{},
 		&Trace{}, &TraceList{},
 		&ResultAccess{}, &ResultAccessList{},
+		&FluentPVC{}, &FluentPVCList{},
+		&FluentPVCBinding{}, &FluentPVCBindingList{},
 	)
 	metav1.AddToGroupVersion(s, GroupVersion)
 	return nil

@@ -51,3 +51,17 @@ const (
 	VerbCapture = "capture"
 	VerbTrace   = "trace"
 )
+
+// VerbInject is reviewed on pods of all namespaces. It is the right to define a FluentPVC, which puts containers into other people's
+// Pods.
+const VerbInject = "inject"
+
+// Keys with which a Pod names its FluentPVC, as an annotation or a label.
+const (
+	KeyFluentPVC = "monitoring.openshift.tpg/fluent-pvc-name"
+	// KeyFluentPVCSource is the key of the source system.
+	KeyFluentPVCSource = "fluent-pvc-operator.tech.zozo.com/fluent-pvc-name"
+)
+
+// AnnotationClaim is written by the webhook. It names the claim of a Pod, with a signature (internal/operator/claim).
+const AnnotationClaim = "monitoring.openshift.tpg/fluent-pvc-claim"

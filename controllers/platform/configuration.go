@@ -41,9 +41,13 @@ func BuildConfiguration(o ConfigurationOptions) *acadmission.MutatingWebhookConf
 	c := acadmission.MutatingWebhookConfiguration(ConfigurationName).
 		WithLabels(naming.Own()).
 		WithWebhooks(
-			resourceWebhook(o, "packetcaptures", "packetcapture", webhookpath.PacketCapture),
-			resourceWebhook(o, "traces", "trace", webhookpath.Trace),
-			resourceWebhook(o, "resultaccesses", "resultaccess", webhookpath.ResultAccess),
+			resourceWebhook(o, stopped("packetcaptures", "packetcapture", webhookpath.PacketCapture)),
+			resourceWebhook(o, stopped("traces", "trace", webhookpath.Trace)),
+			resourceWebhook(o, stopped("resultaccesses", "resultaccess", webhookpath.ResultAccess)),
+			resourceWebhook(o, resource{
+				plural: "fluentpvcs", singular: "fluentpvc", path: webhookpath.FluentPVC, scope: admissionregistrationv1.ClusterScope,
+				annotations: []string{sondev1.AnnotationRequester, sondev1.AnnotationStamp},
+			}),
 		)
 	for _, r := range platform.OwnerReferences(o.OwnerUID) {
 		c.WithOwnerReferences(acmeta.OwnerReference().WithAPIVersion(r.APIVersion).WithKind(r.Kind).WithName(r.Name).WithUID(r.UID))
@@ -51,18 +55,34 @@ func BuildConfiguration(o ConfigurationOptions) *acadmission.MutatingWebhookConf
 	return c
 }
 
-func resourceWebhook(o ConfigurationOptions, resource, singular, path string) *acadmission.MutatingWebhookApplyConfiguration {
+// resource is one of Sonde's kinds that a webhook admits. Users never write FluentPVCBindings: a policy refuses theirs.
+type resource struct {
+	plural, singular, path string
+	scope                  admissionregistrationv1.ScopeType
+	// annotations that only the webhook may change.
+	annotations []string
+}
+
+// stopped is a namespaced kind with an immutable spec, whose objects may record who stopped them.
+func stopped(plural, singular, path string) resource {
+	return resource{
+		plural: plural, singular: singular, path: path, scope: admissionregistrationv1.NamespacedScope,
+		annotations: []string{sondev1.AnnotationRequester, sondev1.AnnotationStamp, sondev1.AnnotationStoppedBy},
+	}
+}
+
+func resourceWebhook(o ConfigurationOptions, r resource) *acadmission.MutatingWebhookApplyConfiguration {
 	return acadmission.MutatingWebhook().
-		WithName(singular + "." + sondev1.GroupVersion.Group).
+		WithName(r.singular + "." + sondev1.GroupVersion.Group).
 		WithClientConfig(acadmission.WebhookClientConfig().
 			WithService(acadmission.ServiceReference().
-				WithNamespace(o.Namespace).WithName(certs.ServiceWebhook).WithPath(path + o.SecretPath).WithPort(443)).
+				WithNamespace(o.Namespace).WithName(certs.ServiceWebhook).WithPath(r.path + o.SecretPath).WithPort(443)).
 			WithCABundle(o.CABundle...)).
 		WithRules(acadmission.RuleWithOperations().
 			WithAPIGroups(sondev1.GroupVersion.Group).
 			WithAPIVersions(sondev1.GroupVersion.Version).
-			WithResources(resource). // not resource/status: writes of the status are not reviewed
-			WithScope(admissionregistrationv1.NamespacedScope).
+			WithResources(r.plural). // not resource/status: writes of the status are not reviewed
+			WithScope(r.scope).
 			WithOperations(admissionregistrationv1.Create, admissionregistrationv1.Update)).
 		WithFailurePolicy(admissionregistrationv1.Fail).
 		WithMatchPolicy(admissionregistrationv1.Equivalent).
@@ -75,15 +95,15 @@ func resourceWebhook(o ConfigurationOptions, resource, singular, path string) *a
 		WithReinvocationPolicy(admissionregistrationv1.IfNeededReinvocationPolicy).
 		WithMatchConditions(acadmission.MatchCondition().
 			WithName("created-or-changed").
-			WithExpression(changed()))
+			WithExpression(changed(r.annotations)))
 }
 
 // changed returns the CEL expression that skips the webhook for changes of labels, other annotations, owners and
 // finalizers, unless these are many. While the webhook is down, a capture can still be labelled, released and garbage
 // collected.
-func changed() string {
+func changed(annotations []string) string {
 	conditions := []string{"request.operation == 'CREATE'", "object.spec != oldObject.spec"}
-	for _, a := range []string{sondev1.AnnotationRequester, sondev1.AnnotationStamp, sondev1.AnnotationStoppedBy} {
+	for _, a := range annotations {
 		conditions = append(conditions, fmt.Sprintf("%s != %s", annotation("object", a), annotation("oldObject", a)))
 	}
 	for _, list := range []string{"labels", "ownerReferences", "finalizers"} {

@@ -5,14 +5,9 @@ import (
 	"fmt"
 
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/fields"
-	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	acadmission "k8s.io/client-go/applyconfigurations/admissionregistration/v1"
-	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/builder"
-	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/event"
 	"sigs.k8s.io/controller-runtime/pkg/handler"
@@ -28,7 +23,7 @@ import (
 
 // NewGateConfigurationReconciler returns a reconciler of the configuration for Pods. It selects the namespaces of live
 // Traces that gate, and is deleted when there are none.
-func NewGateConfigurationReconciler(c client.Client, live client.Reader, gates GateConfigurationCache, namespace string, secret webhookpath.Secret, bundle func() []byte) *ConfigurationReconciler {
+func NewGateConfigurationReconciler(c client.Client, live client.Reader, gates ConfigurationCache, namespace string, secret webhookpath.Secret, bundle func() []byte) *ConfigurationReconciler {
 	return &ConfigurationReconciler{
 		Client: c, Live: live, Namespace: namespace, Secret: secret, CABundle: bundle,
 		name: GateConfigurationName, observed: gates, triggers: make(chan event.GenericEvent, 1),
@@ -37,16 +32,19 @@ func NewGateConfigurationReconciler(c client.Client, live client.Reader, gates G
 			return BuildGateConfiguration(o, namespaces), err
 		},
 		watch: func(b *builder.Builder) *builder.Builder {
-			enqueue := handler.EnqueueRequestsFromMapFunc(toGateConfiguration)
-			return b.Named(GateConfigurationName).Watches(&sondev1.Trace{}, enqueue).
-				WatchesRawSource(source.Kind(gates, client.Object(&admissionregistrationv1.MutatingWebhookConfiguration{}), enqueue))
+			return watchPods(b, GateConfigurationName, gates, &sondev1.Trace{})
 		},
 	}
 }
 
-// toGateConfiguration maps every object to the only request of the controller.
-func toGateConfiguration(context.Context, client.Object) []reconcile.Request {
-	return []reconcile.Request{{NamespacedName: types.NamespacedName{Name: GateConfigurationName}}}
+// watchPods adds the watches of a configuration for Pods: of the configuration itself, and of the objects that it depends on. All
+// lead to the only request of the controller.
+func watchPods(b *builder.Builder, name string, observed ConfigurationCache, dependsOn client.Object) *builder.Builder {
+	enqueue := handler.EnqueueRequestsFromMapFunc(func(context.Context, client.Object) []reconcile.Request {
+		return []reconcile.Request{{NamespacedName: types.NamespacedName{Name: name}}}
+	})
+	return b.Named(name).Watches(dependsOn, enqueue).
+		WatchesRawSource(source.Kind(observed, client.Object(&admissionregistrationv1.MutatingWebhookConfiguration{}), enqueue))
 }
 
 // gatedNamespaces returns the target namespaces of live Traces that gate, with duplicates.
@@ -63,23 +61,3 @@ func gatedNamespaces(ctx context.Context, cached client.Reader) ([]string, error
 	}
 	return namespaces, nil
 }
-
-// GateConfigurationCache holds the configuration for Pods and nothing else. The manager's cache cannot hold it, because it
-// lists this kind by the name of the other configuration. It runs on every replica, so that a standby can take over at once.
-type GateConfigurationCache struct{ cache.Cache }
-
-// NewGateConfigurationCache returns the cache. The caller adds it to the manager.
-func NewGateConfigurationCache(config *rest.Config, scheme *runtime.Scheme) (GateConfigurationCache, error) {
-	c, err := cache.New(config, cache.Options{Scheme: scheme, ByObject: map[client.Object]cache.ByObject{
-		&admissionregistrationv1.MutatingWebhookConfiguration{}: {
-			Field: fields.OneTermEqualSelector(metav1.ObjectNameField, GateConfigurationName),
-		},
-	}})
-	if err != nil {
-		return GateConfigurationCache{}, fmt.Errorf("create the cache of the webhook configuration for gates: %w", err)
-	}
-	return GateConfigurationCache{c}, nil
-}
-
-// NeedLeaderElection implements manager.LeaderElectionRunnable.
-func (GateConfigurationCache) NeedLeaderElection() bool { return false }

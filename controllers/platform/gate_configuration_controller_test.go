@@ -27,8 +27,8 @@ func (c readerCache) Get(ctx context.Context, key client.ObjectKey, o client.Obj
 	return c.reader.Get(ctx, key, o, opts...)
 }
 
-func cacheOf(c client.Reader) GateConfigurationCache {
-	return GateConfigurationCache{readerCache{reader: c}}
+func cacheOf(c client.Reader) ConfigurationCache {
+	return ConfigurationCache{readerCache{reader: c}}
 }
 
 // gatedIn reads the namespaces of the configuration; nil if it does not exist.
@@ -117,10 +117,8 @@ func TestGateConfigurationAlone(t *testing.T) {
 	if c.applies != 0 {
 		t.Errorf("%d applies", c.applies)
 	}
-	for _, request := range toGateConfiguration(t.Context(), gating(t, "a", nil)) {
-		if _, err := r.Reconcile(t.Context(), request); err != nil {
-			t.Fatal(err)
-		}
+	if _, err := r.Reconcile(t.Context(), ctrl.Request{NamespacedName: client.ObjectKey{Name: GateConfigurationName}}); err != nil {
+		t.Fatal(err)
 	}
 	if in := gatedIn(t, c); c.applies != 1 || len(in) != 1 {
 		t.Errorf("%d applies for %v", c.applies, in)

@@ -34,8 +34,8 @@ func explain(err error) string {
 	}
 	s := status.Status()
 	if noSuchKind(s) {
-		return fmt.Sprintf("error: this cluster has no %ss: Sonde is not installed there, or is older than this plugin. "+
-			"Install or upgrade it, or choose another cluster with --context", kindOf(s).Name)
+		return fmt.Sprintf("error: this cluster has no %s: Sonde is not installed there, or is older than this plugin. "+
+			"Install or upgrade it, or choose another cluster with --context", kindsOf(s))
 	}
 	if webhookUnavailable(s) {
 		return "error: Sonde does not answer, so PacketCaptures and Traces cannot be created or stopped, only deleted. Ask a cluster admin to check that the Pods of Deployment sonde-manager are ready.\n" +
@@ -48,11 +48,24 @@ func explain(err error) string {
 	switch {
 	case roleMissing(s) && strings.HasSuffix(s.Message, " at the cluster scope"): // only requests with -A are
 		text += "\nOmit -A, or ask a cluster admin for a ClusterRoleBinding to the ClusterRole sonde-view"
+	case roleMissing(s) && s.Details.Kind == bindingResource:
+		text += "\nAsk an admin for the ClusterRole sonde-edit in " + namespaceOf(s)
 	case roleMissing(s):
 		text += fmt.Sprintf("\nAsk an admin for the ClusterRole sonde-edit in %s. To %s and to download, ask also for sonde-%[2]s in %s",
 			namespaceOf(s), kindOf(s).Verb, targetNamespaceOf(err))
 	}
 	return text
+}
+
+// bindingResource is the resource of FluentPVCBindings, which are not captures.
+const bindingResource = "fluentpvcbindings"
+
+// kindsOf returns the plural of the kind that a status is about.
+func kindsOf(s metav1.Status) string {
+	if s.Details.Kind == bindingResource {
+		return "FluentPVCBindings"
+	}
+	return kindOf(s).Name + "s"
 }
 
 // kindOf returns the kind that a status is about; PacketCapture where it names none that the plugin knows.

@@ -71,6 +71,15 @@ func TestDescribe(t *testing.T) {
 				errors.New(`User "eve" cannot create resource "traces" in API group "monitoring.openshift.tpg" in the namespace "shop"`)),
 			want: []string{"sonde-edit", "sonde-trace"}, wantNever: "sonde-capture",
 		},
+		"no role for bindings": {
+			err: apierrors.NewForbidden(schema.GroupResource{Group: "monitoring.openshift.tpg", Resource: "fluentpvcbindings"}, "x",
+				errors.New(`User "eve" cannot get resource "fluentpvcbindings" in API group "monitoring.openshift.tpg" in the namespace "shop"`)),
+			want: []string{"sonde-edit in namespace shop"}, wantNever: "sonde-capture",
+		},
+		"no CRD for bindings": {
+			err:  apierrors.NewNotFound(schema.GroupResource{Group: "monitoring.openshift.tpg", Resource: "fluentpvcbindings"}, ""),
+			want: []string{"no FluentPVCBindings", "older than this plugin"}, wantNever: "PacketCapture",
+		},
 		"no role in all namespaces": {
 			err:  forbidden(`User "eve" cannot list resource "packetcaptures" in API group "monitoring.openshift.tpg" at the cluster scope`),
 			want: []string{"Omit -A", "ClusterRoleBinding", "sonde-view"}, wantNever: "sonde-edit",

@@ -77,7 +77,7 @@ func (p *plugin) command() *cobra.Command {
 		"Namespace that Sonde is installed in")
 	root.AddCommand(
 		newCapture(p), newDownload(p), newGet(p), newStop(p), newDelete(p), newConversations(p), newTrace(p),
-		newDoctor(p), newMustGather(p), newVersion(p), newOptions(p),
+		newFluentPVC(p), newDoctor(p), newMustGather(p), newVersion(p), newOptions(p),
 	)
 	root.SetUsageTemplate(usageTemplate)
 	return root
@@ -100,7 +100,12 @@ func (p *plugin) display() live.Display {
 // commandFor returns the command with which the user can stop or download a capture later.
 func (p *plugin) commandFor(verb string, c v1alpha1.Capture) string {
 	k, _ := kind.CaptureOf(c.KindName()) // every Capture has a known kind
-	s := fmt.Sprintf("kubectl sonde %s %s -n %s", verb, k.Argument(c.GetName()), c.GetNamespace())
+	return p.commandLine(verb+" "+k.Argument(c.GetName()), c.GetNamespace())
+}
+
+// commandLine returns a command of the plugin for the same cluster and operator.
+func (p *plugin) commandLine(command, namespace string) string {
+	s := fmt.Sprintf("kubectl sonde %s -n %s", command, namespace)
 	if c := *p.flags.Context; c != "" {
 		s += " --context " + c
 	}

@@ -34,6 +34,7 @@ import (
 	"github.com/sonde-operator/sonde/internal/operator/stamp"
 	"github.com/sonde-operator/sonde/webhooks/admission"
 	"github.com/sonde-operator/sonde/webhooks/capture"
+	"github.com/sonde-operator/sonde/webhooks/fluentpvc"
 )
 
 // operatorNamespace is the operator's namespace in these tests.
@@ -71,6 +72,9 @@ func serveWebhooks(t *testing.T) {
 	mux, intake := http.NewServeMux(), admission.NewIntake()
 	mux.Handle(webhookpath.PacketCapture, intake.Hook(&webhook.Admission{Handler: pc}, nil))
 	mux.Handle(webhookpath.Trace, intake.Hook(&webhook.Admission{Handler: traces}, nil))
+	mux.Handle(webhookpath.FluentPVC, intake.HookCluster(&webhook.Admission{Handler: &fluentpvc.Handler{
+		Live: admin, Reviews: access.NewReviewer(admin), Key: stampKey, OperatorNamespace: operatorNamespace, Clock: clock.RealClock{},
+	}}, nil))
 	server := &http.Server{Handler: mux, ReadHeaderTimeout: 5 * time.Second}
 	go func() { _ = server.Serve(l) }()
 	t.Cleanup(func() { _ = server.Close() })

@@ -8,10 +8,12 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"slices"
 	"strings"
 
 	rbacv1 "k8s.io/api/rbac/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/yaml"
 )
 
@@ -72,6 +74,45 @@ func Read(stream []byte) ([]Right, error) {
 	}
 	slices.SortFunc(all, func(a, b Right) int { return cmp.Compare(a.Key(), b.Key()) })
 	return all, nil
+}
+
+// Unbound returns the ClusterRoles, such as "ClusterRole/sonde-inject", that a stream of YAML documents binds to nobody and
+// aggregates to no other role. An install of these documents grants none of their rights: an admin has to bind the role.
+func Unbound(stream []byte) (map[string]bool, error) {
+	unbound, bound := map[string]bool{}, map[string]bool{}
+	docs := yaml.NewYAMLOrJSONDecoder(bytes.NewReader(stream), 4096)
+	for {
+		var o struct {
+			Kind     string
+			Metadata metav1.ObjectMeta
+			RoleRef  rbacv1.RoleRef
+		}
+		err := docs.Decode(&o)
+		if errors.Is(err, io.EOF) {
+			break
+		}
+		if err != nil {
+			return nil, fmt.Errorf("read document: %w", err)
+		}
+		switch o.Kind {
+		case "ClusterRole":
+			unbound["ClusterRole/"+o.Metadata.Name] = !aggregated(o.Metadata.Labels)
+		case "ClusterRoleBinding", "RoleBinding":
+			bound[o.RoleRef.Kind+"/"+o.RoleRef.Name] = true
+		}
+	}
+	maps.DeleteFunc(unbound, func(role string, is bool) bool { return !is || bound[role] })
+	return unbound, nil
+}
+
+// aggregated reports whether Kubernetes adds a role with these labels to one of its own.
+func aggregated(labels map[string]string) bool {
+	for key := range labels {
+		if strings.HasPrefix(key, "rbac.authorization.k8s.io/aggregate-to-") {
+			return true
+		}
+	}
+	return false
 }
 
 // Expand returns the rights of a role's rules, in their order.

@@ -25,8 +25,29 @@ const (
 	operator = "sonde-system"
 )
 
-// installs returns the rights that each way to install grants.
+// installs returns the rights in the roles of each way to install.
 func installs(t *testing.T) map[string][]rights.Right {
+	t.Helper()
+	kustomize, err := rights.Read(kustomized(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return map[string][]rights.Right{"kustomize": kustomize, "bundle": bundle(t)}
+}
+
+// unbound returns the roles that the install binds to nobody. Both ways to install have the same roles and bindings
+// (TestBundleGivesWhatKustomizeGives; hack/bundle refuses a ClusterRoleBinding for another subject than the manager).
+func unbound(t *testing.T) map[string]bool {
+	t.Helper()
+	roles, err := rights.Unbound(kustomized(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return roles
+}
+
+// kustomized returns the objects of an install by kustomize.
+func kustomized(t *testing.T) []byte {
 	t.Helper()
 	// go test caches results by the files that the test itself opens, so open all inputs of kustomize here.
 	if err := filepath.WalkDir(repo+"/config", func(path string, d fs.DirEntry, err error) error {
@@ -46,11 +67,7 @@ func installs(t *testing.T) map[string][]rights.Right {
 	if err != nil {
 		t.Fatalf("kustomize build: %v\n%s", err, stderr.String())
 	}
-	kustomize, err := rights.Read(stream)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return map[string][]rights.Right{"kustomize": kustomize, "bundle": bundle(t)}
+	return stream
 }
 
 // bundle returns the rights in the bundle's objects, and those that OLM derives from the ClusterServiceVersion's
@@ -132,13 +149,17 @@ func TestBundleGivesWhatKustomizeGives(t *testing.T) {
 	}
 }
 
-// docs/security.md lists every right that equals root, and no others.
+// docs/security.md lists every granted right that equals root, and no others. An install does not grant the rights of
+// unbound roles; the next test is about them.
 func TestEveryRightEqualToRootIsDocumented(t *testing.T) {
 	t.Parallel()
-	documented := table(t, "## Rights that equal root")
+	documented, notGranted := table(t, "## Rights that equal root"), unbound(t)
 	for install, all := range installs(t) {
 		found := map[string]bool{}
 		for _, r := range all {
+			if notGranted[r.Role] {
+				continue
+			}
 			if why := rights.Root(r, operator); why != "" {
 				found[r.Key()] = true
 				if !documented[r.Key()] {
@@ -154,6 +175,39 @@ func TestEveryRightEqualToRootIsDocumented(t *testing.T) {
 	}
 }
 
+// An admin binds these roles. In a namespace of users none of them equals root there. docs/security.md lists the rights that
+// equal root if the role is bound for all namespaces, and no others.
+func TestUnboundRolesEqualRootOnlyForAllNamespaces(t *testing.T) {
+	t.Parallel()
+	roles := unbound(t)
+	want := []string{
+		"ClusterRole/sonde-capture-nodes", "ClusterRole/sonde-fluentpvc", "ClusterRole/sonde-inject", "ClusterRole/sonde-metrics-reader",
+		"ClusterRole/sonde-trace-nodes",
+	}
+	if diff := cmp.Diff(want, slices.Sorted(maps.Keys(roles))); diff != "" {
+		t.Fatalf("roles that the install does not bind (-want +got):\n%s", diff)
+	}
+	documented := table(t, "## Roles that equal root if they are bound for all namespaces")
+	for install, all := range installs(t) {
+		found := map[string]bool{}
+		for _, r := range all {
+			if !roles[r.Role] {
+				continue
+			}
+			if why := rights.Root(r, operator); why != "" {
+				found[r.Key()] = true
+			}
+			r.Namespace = "shop"
+			if why := rights.Root(r, operator); why != "" {
+				t.Errorf("%s: %s\nequals root (%s): a namespace's admin must not be able to bind it", install, r.Key(), why)
+			}
+		}
+		if diff := cmp.Diff(slices.Sorted(maps.Keys(documented)), slices.Sorted(maps.Keys(found))); diff != "" {
+			t.Errorf("%s: rights that equal root for all namespaces (-docs/security.md +roles):\n%s", install, diff)
+		}
+	}
+}
+
 // docs/security.md lists every installed ClusterRole that grants a verb of Sonde's own, and the verb.
 func TestEveryVerbOfSondesOwnIsDocumented(t *testing.T) {
 	t.Parallel()
@@ -161,11 +215,11 @@ func TestEveryVerbOfSondesOwnIsDocumented(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := []string{"capture nodes sonde-capture-nodes", "capture pods sonde-capture", "trace nodes sonde-trace-nodes", "trace pods sonde-trace"}
+	want := []string{"capture nodes sonde-capture-nodes", "capture pods sonde-capture", "inject pods sonde-inject", "trace nodes sonde-trace-nodes", "trace pods sonde-trace"}
 	for install, all := range installs(t) {
 		var got []string
 		for _, r := range all {
-			if r.Verb != sondev1.VerbCapture && r.Verb != sondev1.VerbTrace {
+			if !slices.Contains([]string{sondev1.VerbCapture, sondev1.VerbTrace, sondev1.VerbInject}, r.Verb) {
 				continue
 			}
 			role := strings.TrimPrefix(r.Role, "ClusterRole/")
@@ -243,6 +297,9 @@ func TestRoot(t *testing.T) {
 		"bind":                               {in("", "bind", "rbac.authorization.k8s.io", "clusterroles", "x"), true},
 		"a wildcard among verbs":             {in("shop", "*", "", "pods", ""), true},
 		"a wildcard among resources":         {in("shop", "get", "", "*", ""), true},
+		"a validating policy by name":        {in("", "patch", "admissionregistration.k8s.io", "validatingadmissionpolicies", "sonde-fluentpvc"), false},
+		"a mutating policy by name":          {in("", "patch", "admissionregistration.k8s.io", "mutatingadmissionpolicies", "x"), true},
+		"claims everywhere":                  {in("", "create", "", "persistentvolumeclaims", ""), false},
 		"own kinds":                          {in("", "create", "monitoring.openshift.tpg", "packetcaptures", ""), false},
 		"a path of the API server":           {in("", "get", "", "/metrics", ""), false},
 		"tokens of the operator's accounts":  {in(operator, "create", "", "serviceaccounts/token", ""), true},
@@ -278,5 +335,37 @@ func TestWithout(t *testing.T) {
 		if diff := cmp.Diff(want, rights.Expand("Role/r", "ns", rights.Without(rules, gone))); diff != "" {
 			t.Errorf("without %s (-want +got):\n%s", gone.Key(), diff)
 		}
+	}
+}
+
+// Only a ClusterRole without a binding and without aggregation is unbound.
+func TestUnbound(t *testing.T) {
+	t.Parallel()
+	stream := `
+{kind: ClusterRole, metadata: {name: bound}}
+---
+{kind: ClusterRoleBinding, metadata: {name: x}, roleRef: {kind: ClusterRole, name: bound}}
+---
+{kind: ClusterRole, metadata: {name: bound-in-a-namespace}}
+---
+{kind: RoleBinding, metadata: {name: x, namespace: y}, roleRef: {kind: ClusterRole, name: bound-in-a-namespace}}
+---
+{kind: ClusterRole, metadata: {name: aggregated, labels: {rbac.authorization.k8s.io/aggregate-to-admin: "true"}}}
+---
+{kind: ClusterRole, metadata: {name: free, labels: {a: b}}}
+---
+{kind: RoleBinding, metadata: {name: x, namespace: y}, roleRef: {kind: Role, name: free}}
+---
+{kind: Role, metadata: {name: bound}}
+`
+	got, err := rights.Unbound([]byte(stream))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(map[string]bool{"ClusterRole/free": true}, got); diff != "" {
+		t.Errorf("unbound (-want +got):\n%s", diff)
+	}
+	if _, err := rights.Unbound([]byte("kind: [")); err == nil {
+		t.Error("a broken document passes")
 	}
 }

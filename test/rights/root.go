@@ -22,7 +22,8 @@ var (
 )
 
 // dangers is the list of rules that classify rights. The reasons are for readers of a failed test; docs/security.md
-// covers Sonde's own rights.
+// covers Sonde's own rights. A ValidatingAdmissionPolicy is not among them: it can refuse requests, but it changes none,
+// and shows objects to nobody.
 var dangers = []danger{
 	{verbs: []string{"use"}, group: "security.openshift.io", resources: []string{"securitycontextconstraints"}, inOperator: true, why: "admits privileged Pods"},
 	{verbs: anyWrite, group: "security.openshift.io", resources: []string{"securitycontextconstraints"}, why: "an SCC names those whom it admits"},

@@ -33,9 +33,9 @@ type Granted struct {
 	Warnings    []string
 }
 
-// Handle answers a request for a stamped kind. create decides on a new object: it refuses by an error of Forbidden or
-// Invalid. Every other error refuses too. An update must leave the stamp as it is; if it stops a capture, the answer signs its
-// user with key.
+// Handle answers a request for a stamped kind whose spec is immutable. create decides on a new object: it refuses by an error
+// of Forbidden or Invalid. Every other error refuses too. An update must leave the stamp as it is; if it stops a capture, the
+// answer signs its user with key.
 func Handle(ctx context.Context, req webhook.AdmissionRequest, key []byte, create func(context.Context, webhook.AdmissionRequest) (Granted, error)) webhook.AdmissionResponse {
 	switch req.Operation {
 	case admissionv1.Create:
@@ -58,13 +58,29 @@ func Handle(ctx context.Context, req webhook.AdmissionRequest, key []byte, creat
 	return webhook.Allowed("")
 }
 
+// HandleMutable answers a request for a stamped kind whose spec may change. decide decides on a new object and on an update,
+// as create of Handle does. If it grants no annotations, the object keeps those that it has.
+func HandleMutable(ctx context.Context, req webhook.AdmissionRequest, decide func(context.Context, webhook.AdmissionRequest) (Granted, error)) webhook.AdmissionResponse {
+	if req.Operation != admissionv1.Create && req.Operation != admissionv1.Update {
+		return webhook.Allowed("") // the configuration asks for no other
+	}
+	if err := checkMetadata(req); err != nil {
+		return respond(ctx, req, Granted{}, err)
+	}
+	granted, err := decide(ctx, req)
+	if err == nil && len(granted.Annotations) == 0 {
+		return webhook.Allowed("").WithWarnings(granted.Warnings...)
+	}
+	return respond(ctx, req, granted, err)
+}
+
 // claims bounds the records of the webhooks' calls, which any Pod may send that knows the path. The controllers record what is
 // stored.
 var claims = audit.NewBound(clock.RealClock{})
 
 // respond turns a decision into an answer. An error of the operator refuses, too, because the webhooks fail closed.
 func respond(ctx context.Context, req webhook.AdmissionRequest, granted Granted, err error) webhook.AdmissionResponse {
-	log := ctrl.LoggerFrom(ctx).WithValues(req.Kind.Kind, req.Namespace+"/"+req.Name, audit.Requester, req.UserInfo.Username, "dryRun", req.DryRun != nil && *req.DryRun)
+	log := ctrl.LoggerFrom(ctx).WithValues(req.Kind.Kind, objectName(req), audit.Requester, req.UserInfo.Username, "dryRun", req.DryRun != nil && *req.DryRun)
 	record := func(what string, more ...any) {
 		if log, ok := claims.Next(log); ok {
 			log.Info(what, append(more, audit.Claimed, true)...)
@@ -85,6 +101,14 @@ func respond(ctx context.Context, req webhook.AdmissionRequest, granted Granted,
 	}
 	record("Admitting request", audit.Key, audit.RequestAdmitted)
 	return webhook.Patched("", annotate(req.Object.Raw, granted.Annotations)...).WithWarnings(granted.Warnings...)
+}
+
+// objectName returns NAMESPACE/NAME, or NAME for a cluster-scoped object.
+func objectName(req webhook.AdmissionRequest) string {
+	if req.Namespace == "" {
+		return req.Name
+	}
+	return req.Namespace + "/" + req.Name
 }
 
 // Decode reads an object of a request. It checks the types of fields, because the API server applies its schema only

@@ -99,6 +99,15 @@ type Unread func(ctx context.Context, req webhook.AdmissionRequest, err error) w
 // Hook returns the handler that gives the reviews within the bounds to hook, which is a *webhook.Admission. unread answers
 // the others; if it is nil, they are refused.
 func (i *Intake) Hook(hook http.Handler, unread Unread) http.Handler {
+	return i.hook(hook, unread, namespaced)
+}
+
+// HookCluster is Hook for a cluster-scoped kind. Its reviews have no namespace, so they share the place of one.
+func (i *Intake) HookCluster(hook http.Handler, unread Unread) http.Handler {
+	return i.hook(hook, unread, clusterScoped)
+}
+
+func (i *Intake) hook(hook http.Handler, unread Unread, scope scope) http.Handler {
 	if unread == nil {
 		unread = refuseUnread
 	}
@@ -109,9 +118,9 @@ func (i *Intake) Hook(hook http.Handler, unread Unread) http.Handler {
 			http.Error(w, "this is no admission review of an API server, which begins with a UID and has a known length", http.StatusBadRequest)
 			return
 		}
-		leave, err := func() {}, checkHead(req, whole)
+		leave, err := func() {}, checkHead(req, whole, scope)
 		if err == nil {
-			leave, err = i.enter(r.ContentLength, req)
+			leave, err = i.enter(r.ContentLength, req, scope)
 		}
 		if err == nil {
 			defer leave()
@@ -130,9 +139,28 @@ func (i *Intake) Hook(hook http.Handler, unread Unread) http.Handler {
 	})
 }
 
-// checkHead refuses a review without a namespace and user to charge, or with names that are too long for a record. It cuts
+// scope of a kind.
+type scope bool
+
+const (
+	namespaced    scope = false
+	clusterScoped scope = true
+)
+
+// clusterTenant is charged for the reviews of cluster-scoped kinds. No namespace has this name.
+const clusterTenant = "(cluster)"
+
+// tenant returns the namespace that is charged for a review, or "" if the review of a namespaced kind has none.
+func (s scope) tenant(req *admissionv1.AdmissionRequest) string {
+	if s == clusterScoped {
+		return clusterTenant
+	}
+	return req.Namespace
+}
+
+// checkHead refuses a review without a tenant and user to charge, or with names that are too long for a record. It cuts
 // these.
-func checkHead(req *admissionv1.AdmissionRequest, whole bool) error {
+func checkHead(req *admissionv1.AdmissionRequest, whole bool, scope scope) error {
 	var err error
 	for _, n := range []struct {
 		what string
@@ -144,7 +172,7 @@ func checkHead(req *admissionv1.AdmissionRequest, whole bool) error {
 			*n.text = text.Ellipsis(*n.text, n.most)
 		}
 	}
-	if err == nil && (!whole || req.Namespace == "" || req.UserInfo.Username == "") {
+	if err == nil && (!whole || scope.tenant(req) == "" || req.UserInfo.Username == "") {
 		err = Invalid("the object's name, its namespace and what is known of the user have more than %d KiB, or some are missing: "+
 			"use a shorter name, or another user", maxHeadBytes>>10)
 	}
@@ -152,7 +180,7 @@ func checkHead(req *admissionv1.AdmissionRequest, whole bool) error {
 }
 
 // enter gives a review its place until leave is called. The error is a Refusal.
-func (i *Intake) enter(size int64, req *admissionv1.AdmissionRequest) (leave func(), err error) {
+func (i *Intake) enter(size int64, req *admissionv1.AdmissionRequest, scope scope) (leave func(), err error) {
 	most, l := i.create, i.small
 	if req.Operation == admissionv1.Update {
 		most = i.update
@@ -167,9 +195,14 @@ func (i *Intake) enter(size int64, req *admissionv1.AdmissionRequest) (leave fun
 	case i.quick != nil && (req.Operation != admissionv1.Create || req.Kind.Kind != kind.PacketCapture.Name):
 		l = i.quick
 	}
-	leave, ok := l.enter(max(size, leastBytes), req.Namespace, req.UserInfo.Username)
+	tenant := scope.tenant(req)
+	leave, ok := l.enter(max(size, leastBytes), tenant, req.UserInfo.Username)
 	if !ok {
-		return nil, TooMany("the operator answers as many requests at once as it has memory for, of namespace %s, of this user or of all: try again", req.Namespace)
+		whose := "namespace " + tenant
+		if scope == clusterScoped {
+			whose = "this kind"
+		}
+		return nil, TooMany("the operator answers as many requests at once as it has memory for, of %s, of this user or of all: try again", whose)
 	}
 	return leave, nil
 }

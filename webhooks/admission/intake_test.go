@@ -243,6 +243,47 @@ func TestIntakeChecksNames(t *testing.T) {
 	}
 }
 
+// TestIntakeOfClusterScopedKinds: their reviews have no namespace, and share the place of one: with each other, and with no
+// namespace. A review of a namespaced kind still needs its namespace.
+func TestIntakeOfClusterScopedKinds(t *testing.T) {
+	intake := admission.NewIntake()
+	send := func(hook func(http.Handler, admission.Unread) http.Handler, h *handler, ns, user string) *admissionv1.AdmissionResponse {
+		req := webhooktest.Request(t, admissionv1.Create, "FluentPVC", ns, metav1.PartialObjectMetadata{}, nil)
+		req.UserInfo.Username = user
+		body, err := json.Marshal(admissionv1.AdmissionReview{Request: &req.AdmissionRequest})
+		if err != nil {
+			t.Fatal(err)
+		}
+		resp, _, _ := post(t, hook(&webhook.Admission{Handler: h}, nil), body, int64(len(body)))
+		return resp
+	}
+	if resp := send(intake.Hook, &handler{}, "", "alice"); resp.Allowed || !strings.Contains(resp.Result.Message, "or some are missing") {
+		t.Errorf("answer %+v to a namespaced kind without a namespace", resp)
+	}
+	if resp := send(intake.HookCluster, &handler{}, "", ""); resp.Allowed {
+		t.Error("a review without a user is answered")
+	}
+	busy := &handler{entered: make(chan struct{}), leave: make(chan struct{})}
+	var flood sync.WaitGroup
+	for i := range 16 {
+		// A namespace in such a review comes from no API server, and takes no place of another.
+		flood.Go(func() { send(intake.HookCluster, busy, fmt.Sprint("made-up-", i), fmt.Sprint("mallory-", i)) })
+		<-busy.entered
+	}
+	resp := send(intake.HookCluster, &handler{}, "", "alice")
+	if resp.Allowed || resp.Result.Code != http.StatusTooManyRequests || !strings.Contains(resp.Result.Message, "has memory for, of this kind, of this user or of all: try again") {
+		t.Errorf("answer %+v to the 17th", resp)
+	}
+	if resp := send(intake.Hook, &handler{}, "shop", "alice"); !resp.Allowed {
+		t.Errorf("a namespaced kind has no place beside them: %+v", resp.Result)
+	}
+	close(busy.leave)
+	flood.Wait()
+	if resp := send(intake.HookCluster, &handler{}, "", "alice"); !resp.Allowed {
+		t.Errorf("still refused: %+v", resp.Result)
+	}
+}
+
 // TestIntakeLeavesPlaces: captures of many namespaces, whose filters wait for the compiler, leave places for those of another
 // one. When they have taken all, stops, Traces and ResultAccesses still get theirs.
 func TestIntakeLeavesPlaces(t *testing.T) {

@@ -26,6 +26,7 @@ const (
 	stamp = "5ta3p5ta3p"
 	hash  = "4a544a54"
 	key   = "MIGHAgEAMBMGByqGSM49"
+	env   = "hunter2"
 	jwt   = "eyJhbGciOiJSUzI1NiIs.eyJpc3MiOiJrdWJlcm5ldGVz.c2lnbmF0dXJlLi4u"
 )
 
@@ -39,6 +40,11 @@ var answers = map[string]string{
 	"/apis/monitoring.openshift.tpg/v1alpha1/traces": `{"items":[{"kind":"Trace","metadata":{"name":"web","namespace":"shop","annotations":{
 		"monitoring.openshift.tpg/stamp":"` + stamp + `","mine":"kept"}},"spec":{"events":["io"]}}]}`,
 	"/apis/monitoring.openshift.tpg/v1alpha1/resultaccesses": `{"items":[{"kind":"ResultAccess","metadata":{"name":"a"},"spec":{"tokenHash":"` + hash + `"}}]}`,
+	"/apis/monitoring.openshift.tpg/v1alpha1/fluentpvcs": `{"items":[{"kind":"FluentPVC","metadata":{"name":"logs"},"spec":{"commonEnvs":[{"name":"MOUNT","value":"` + env + `"}],
+		"sidecarContainerTemplate":{"name":"agent","env":[{"name":"A","value":"` + env + `"},{"name":"B","valueFrom":{"secretKeyRef":{"name":"referenced","key":"k"}}}]}}}]}`,
+	"/apis/monitoring.openshift.tpg/v1alpha1/fluentpvcbindings": `{"items":[{"kind":"FluentPVCBinding","metadata":{"name":"logs-1","namespace":"shop"},"status":{"phase":"Ready"},
+		"spec":{"template":{"pvcFinalizerJobSpecTemplate":{"template":{"spec":{"initContainers":[{"env":[{"name":"A","value":"` + env + `"}]}],"containers":[{"image":"kept","env":[{"name":"A","value":"` + env + `"}]}]}}}}}}]}`,
+	"/apis/rbac.authorization.k8s.io/v1/rolebindings": `{"items":[{"kind":"RoleBinding","metadata":{"name":"sonde-fluentpvc","namespace":"shop"}},{"kind":"RoleBinding","metadata":{"name":"not wanted"}}]}`,
 	"/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations": `{"items":[
 		{"kind":"MutatingWebhookConfiguration","metadata":{"name":"another"}},
 		{"kind":"MutatingWebhookConfiguration","metadata":{"name":"sonde"},"webhooks":[{"name":"w","clientConfig":{"service":{"name":"sonde-webhook","path":"/mutate-packetcapture/` + path + `"}}}]},
@@ -116,7 +122,7 @@ func TestNothingSecretIsCollected(t *testing.T) {
 	}
 	all := files(t, dir)
 	for name, content := range all {
-		for _, secret := range []string{path, stamp, hash, key, jwt, "not wanted", "managedFields"} {
+		for _, secret := range []string{path, stamp, hash, key, jwt, env, "not wanted", "managedFields"} {
 			if strings.Contains(content, secret) {
 				t.Errorf("%q in %s:\n%s", secret, name, content)
 			}
@@ -131,6 +137,9 @@ func TestNothingSecretIsCollected(t *testing.T) {
 		"objects/packetcaptures.yaml":                      "mine: kept",
 		"objects/traces.yaml":                              "mine: kept",
 		"objects/resultaccesses.yaml":                      "tokenHash: REDACTED",
+		"objects/fluentpvcs.yaml":                          "name: referenced",
+		"objects/fluentpvcbindings.yaml":                   "image: kept",
+		"objects/rolebindings-sonde-fluentpvc.yaml":        "namespace: shop",
 		"objects/mutatingwebhookconfigurations-sonde.yaml": "path: /mutate-packetcapture/REDACTED",
 		"objects/configmaps-sonde-config.yaml":             "paused:",
 		"objects/events.yaml":                              "refused",

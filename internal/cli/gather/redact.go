@@ -56,6 +56,9 @@ func object(o *unstructured.Unstructured) {
 	if o.GetKind() == "ResultAccess" {
 		_ = unstructured.SetNestedField(o.Object, redacted, "spec", "tokenHash") // an object without spec has none
 	}
+	if strings.HasPrefix(o.GetKind(), "FluentPVC") {
+		values(o.Object["spec"])
+	}
 	if strings.HasSuffix(o.GetKind(), "WebhookConfiguration") {
 		webhooks, _, _ := unstructured.NestedSlice(o.Object, "webhooks")
 		for _, w := range webhooks {
@@ -66,5 +69,33 @@ func object(o *unstructured.Unstructured) {
 			}
 		}
 		_ = unstructured.SetNestedSlice(o.Object, webhooks, "webhooks")
+	}
+}
+
+// values redacts the values of environment variables in the templates of a FluentPVC, wherever they are. Their names, and
+// references to Secrets and ConfigMaps, stay.
+func values(in any) {
+	switch v := in.(type) {
+	case map[string]any:
+		for key, inner := range v {
+			if key == "env" || key == "commonEnvs" {
+				redactEnv(inner)
+				continue
+			}
+			values(inner)
+		}
+	case []any:
+		for _, inner := range v {
+			values(inner)
+		}
+	}
+}
+
+func redactEnv(in any) {
+	variables, _ := in.([]any)
+	for _, variable := range variables {
+		if v, ok := variable.(map[string]any); ok && v["value"] != nil {
+			v["value"] = redacted
+		}
 	}
 }

@@ -58,6 +58,10 @@ func TestReviewAsksForTheVerb(t *testing.T) {
 			ask:  func(r *Reviewer) (Decision, error) { return r.ReviewPods(t.Context(), "trace", who, "shop") },
 			want: authorizationv1.ResourceAttributes{Verb: "trace", Version: "v1", Resource: "pods", Namespace: "shop"},
 		},
+		"pods of all namespaces": {
+			ask:  func(r *Reviewer) (Decision, error) { return r.ReviewPods(t.Context(), "inject", who, "") },
+			want: authorizationv1.ResourceAttributes{Verb: "inject", Version: "v1", Resource: "pods"},
+		},
 		"nodes": {
 			ask:  func(r *Reviewer) (Decision, error) { return r.ReviewNodes(t.Context(), "capture", who) },
 			want: authorizationv1.ResourceAttributes{Verb: "capture", Version: "v1", Resource: "nodes"},
@@ -86,7 +90,9 @@ func TestRefusals(t *testing.T) {
 		verb   string // by default capture
 		status authorizationv1.SubjectAccessReviewStatus
 		nodes  bool
-		want   []string
+		// everywhere reviews pods of all namespaces.
+		everywhere bool
+		want       []string
 	}{
 		"pods": {
 			who:  Requester{Username: "bob"},
@@ -99,6 +105,10 @@ func TestRefusals(t *testing.T) {
 		"another verb's roles": {
 			who: Requester{Username: "bob"}, verb: "trace",
 			want: []string{`lacks the verb trace on pods`, "--clusterrole=sonde-trace --user=bob"},
+		},
+		"pods of all namespaces": {
+			who: Requester{Username: "bob"}, verb: "inject", everywhere: true,
+			want: []string{`user "bob" lacks the verb inject on pods in all namespaces: ask an admin for ClusterRole sonde-inject (kubectl create clusterrolebinding NAME --clusterrole=sonde-inject --user=bob)`},
 		},
 		"another verb's roles, nodes": {
 			who: Requester{Username: "bob"}, verb: "trace", nodes: true,
@@ -126,7 +136,11 @@ func TestRefusals(t *testing.T) {
 			if tc.verb != "" {
 				verb = tc.verb
 			}
-			ask := func() (Decision, error) { return r.ReviewPods(t.Context(), verb, tc.who, "shop") }
+			namespace := "shop"
+			if tc.everywhere {
+				namespace = ""
+			}
+			ask := func() (Decision, error) { return r.ReviewPods(t.Context(), verb, tc.who, namespace) }
 			if tc.nodes {
 				ask = func() (Decision, error) { return r.ReviewNodes(t.Context(), verb, tc.who) }
 			}

@@ -1,5 +1,6 @@
 // Package access asks the API server whether a user may capture. The user needs the verb capture or trace on pods of the
-// target's namespace, and on nodes if the target shares the node's namespaces. Rights on Sonde's own kinds do not matter.
+// target's namespace, and on nodes if the target shares the node's namespaces. To define a FluentPVC, they need the verb inject
+// on the pods of all namespaces. Rights on Sonde's own kinds do not matter.
 package access
 
 import (

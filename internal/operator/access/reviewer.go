@@ -17,6 +17,8 @@ const (
 	roleNodes  = "-nodes"
 )
 
+const resourceNodes = "nodes"
+
 // Decision of a review. Without Allowed, Reason tells the user which right is missing and how an admin grants it.
 type Decision struct {
 	Allowed bool
@@ -33,8 +35,8 @@ type Reviewer struct {
 // NewReviewer returns a Reviewer that asks through c.
 func NewReviewer(c client.Client) *Reviewer { return &Reviewer{client: c} }
 
-// ReviewPods reviews one of Sonde's verbs on pods in namespace. An error means that the API server did not answer,
-// and is never a refusal.
+// ReviewPods reviews one of Sonde's verbs on pods in namespace, or on the pods of all namespaces if it is empty. An error means
+// that the API server did not answer, and is never a refusal.
 func (r *Reviewer) ReviewPods(ctx context.Context, verb string, who Requester, namespace string) (Decision, error) {
 	return r.review(ctx, who, authorizationv1.ResourceAttributes{
 		Verb: verb, Version: "v1", Resource: "pods", Namespace: namespace,
@@ -45,7 +47,7 @@ func (r *Reviewer) ReviewPods(ctx context.Context, verb string, who Requester, n
 // hostNetwork Pod contains the packets of all hostNetwork Pods of the node.
 func (r *Reviewer) ReviewNodes(ctx context.Context, verb string, who Requester) (Decision, error) {
 	return r.review(ctx, who, authorizationv1.ResourceAttributes{
-		Verb: verb, Version: "v1", Resource: "nodes",
+		Verb: verb, Version: "v1", Resource: resourceNodes,
 	})
 }
 
@@ -68,9 +70,14 @@ func (r *Reviewer) review(ctx context.Context, who Requester, what authorization
 
 // refusal names the missing right and the command with which an admin grants it.
 func refusal(who Requester, what authorizationv1.ResourceAttributes, evaluation string) string {
-	where, role, grant := "in the cluster", rolePrefix+what.Verb+roleNodes, "kubectl create clusterrolebinding NAME"
-	if what.Namespace != "" {
-		where, role = "in namespace "+short(what.Namespace), rolePrefix+what.Verb
+	where, role, grant := "in the cluster", rolePrefix+what.Verb, "kubectl create clusterrolebinding NAME"
+	switch {
+	case what.Resource == resourceNodes:
+		role += roleNodes
+	case what.Namespace == "":
+		where = "in all namespaces"
+	default:
+		where = "in namespace " + short(what.Namespace)
 		grant = "kubectl create rolebinding NAME -n " + short(what.Namespace)
 	}
 	msg := fmt.Sprintf("user %q lacks the verb %s on %s %s: ask an admin for ClusterRole %s (%s --clusterrole=%s --user=%s)",

@@ -11,7 +11,8 @@ const (
 
 // Actions.
 const (
-	// RequestAdmitted and RequestRefused are decisions on a new PacketCapture, Trace or ResultAccess.
+	// RequestAdmitted and RequestRefused are decisions on a new PacketCapture, Trace or ResultAccess, and on a FluentPVC that is new
+	// or changes.
 	RequestAdmitted = "RequestAdmitted"
 	RequestRefused  = "RequestRefused"
 	// StopRequested is the early end of a capture by a user.

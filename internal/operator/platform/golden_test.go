@@ -24,6 +24,7 @@ func TestObjects(t *testing.T) {
 		return []*unstructured.Unstructured{platform.SecurityContextConstraints(o)}
 	}
 	for name, objects := range map[string][]*unstructured.Unstructured{
+		"claim-policy":           platform.ClaimPolicy("sonde-system"),
 		"console":                platform.Console("0.2.0"),
 		"monitoring":             platform.Monitoring("sonde-system"),
 		"scc-privileged":         scc(agentjob.Options{Namespace: "sonde-system"}),

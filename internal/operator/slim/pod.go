@@ -14,7 +14,9 @@ type Pod struct {
 	place   unique.Handle[place]
 	ip      string
 	started instant
-	// agent is set for agents' Pods, and gate for gated Pods.
+	// claims has the names of its PersistentVolumeClaims, joined by separator.
+	claims name
+	// agent is set for agents' Pods and for Pods with a FluentPVC, and gate for gated Pods.
 	agent *agent
 	gate  *container
 }
@@ -25,7 +27,7 @@ type place struct {
 	hasClass, hostNetwork, hostPID bool
 }
 
-// agent has the additional fields of an agent's Pod.
+// agent has the additional fields of an agent's Pod, or of one with a FluentPVC.
 type agent struct {
 	reason, message string
 	containers      []container
@@ -49,7 +51,7 @@ type container struct {
 	id           string // of the gate that ended
 }
 
-// separator of container names, which cannot contain it.
+// separator of names of containers and claims, which cannot contain it.
 const separator = ","
 
 type state int8
@@ -76,6 +78,13 @@ func FromPod(p *corev1.Pod) *Pod {
 	if p.Status.StartTime != nil {
 		kept.started = instantOf(*p.Status.StartTime)
 	}
+	var claims []string
+	for i := range p.Spec.Volumes {
+		if c := p.Spec.Volumes[i].PersistentVolumeClaim; c != nil {
+			claims = append(claims, c.ClaimName)
+		}
+	}
+	kept.claims = nameOf(strings.Join(claims, separator))
 	s := &p.Status
 	if len(s.InitContainerStatuses) > 0 {
 		kept.gate = new(containerOf(&s.InitContainerStatuses[0]))
@@ -129,6 +138,11 @@ func (p *Pod) Expand() *corev1.Pod {
 		Spec:       p.Spec(),
 		Status:     corev1.PodStatus{Phase: p.Phase(), PodIP: p.ip, StartTime: p.started.pointer()},
 	}
+	for _, c := range p.Claims() {
+		pod.Spec.Volumes = append(pod.Spec.Volumes, corev1.Volume{VolumeSource: corev1.VolumeSource{
+			PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: c},
+		}})
+	}
 	if p.gate != nil {
 		pod.Status.InitContainerStatuses = []corev1.ContainerStatus{p.gate.expand()}
 	}
@@ -181,6 +195,14 @@ func (p *Pod) Node() string { return p.place.Value().node }
 // Phase of the Pod.
 func (p *Pod) Phase() corev1.PodPhase { return corev1.PodPhase(p.place.Value().phase) }
 
+// Claims are the names of the Pod's PersistentVolumeClaims.
+func (p *Pod) Claims() []string {
+	if p.claims == (name{}) {
+		return nil
+	}
+	return strings.Split(p.claims.String(), separator)
+}
+
 // IP of the Pod.
 func (p *Pod) IP() string { return p.ip }
 
@@ -206,7 +228,7 @@ func (p *Pod) Equal(other *Pod) bool {
 	if (a.gate == nil) != (b.gate == nil) || a.gate != nil && *a.gate != *b.gate {
 		return false
 	}
-	return a.place == b.place && a.ip == b.ip && a.started == b.started
+	return a.place == b.place && a.ip == b.ip && a.started == b.started && a.claims == b.claims
 }
 
 func (a *agent) equal(b *agent) bool {

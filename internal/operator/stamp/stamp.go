@@ -21,6 +21,7 @@ import (
 const (
 	KindPacketCapture = string(sondev1.CapturePacketCapture)
 	KindResultAccess  = "ResultAccess"
+	KindFluentPVC     = "FluentPVC"
 )
 
 // MaxSkew is how far the time of admission may lie before or after the creation time.
@@ -74,6 +75,19 @@ func VerifyCapture(key []byte, capture sondev1.Capture) (Claim, error) {
 // spec (except stop and trigger), requester and time. created is the object's creationTimestamp, which no client can
 // choose. The error wraps ErrMissing or ErrInvalid and says what the user should do.
 func Verify(key []byte, namespace, kind string, spec any, annotations map[string]string, created time.Time) (Claim, error) {
+	c, err := verifyAnyTime(key, namespace, kind, spec, annotations)
+	if err != nil {
+		return Claim{}, err
+	}
+	if skew := created.Sub(c.IssuedAt).Abs(); skew > MaxSkew {
+		return Claim{}, fmt.Errorf("%s: %w (admitted %s away from its creation, as if copied from another): %s",
+			kind, ErrInvalid, skew.Round(time.Second), advice)
+	}
+	return c, nil
+}
+
+// verifyAnyTime is Verify for an object of any age. scope is what was signed in place of the namespace.
+func verifyAnyTime(key []byte, scope, kind string, spec any, annotations map[string]string) (Claim, error) {
 	text, signature := annotations[sondev1.AnnotationRequester], annotations[sondev1.AnnotationStamp]
 	if text == "" || signature == "" {
 		return Claim{}, fmt.Errorf("%s was %w: %s", kind, ErrMissing, advice)
@@ -86,16 +100,12 @@ func Verify(key []byte, namespace, kind string, spec any, annotations map[string
 	if err != nil || len(got) != sha256.Size {
 		return Claim{}, fmt.Errorf("%s: %w (not %d bytes in hex): %s", kind, ErrInvalid, sha256.Size, advice)
 	}
-	want, err := sum(key, namespace, kind, spec, c.Fields, []byte(text))
+	want, err := sum(key, scope, kind, spec, c.Fields, []byte(text))
 	if err != nil {
 		return Claim{}, err
 	}
 	if !hmac.Equal(got, want) {
 		return Claim{}, fmt.Errorf("%s: %w (forged, copied, or changed since it was admitted): %s", kind, ErrInvalid, advice)
-	}
-	if skew := created.Sub(c.IssuedAt).Abs(); skew > MaxSkew {
-		return Claim{}, fmt.Errorf("%s: %w (admitted %s away from its creation, as if copied from another): %s",
-			kind, ErrInvalid, skew.Round(time.Second), advice)
 	}
 	return c, nil
 }
@@ -109,12 +119,12 @@ func sum(key []byte, namespace, kind string, spec any, fields []string, claim []
 	if err != nil {
 		return nil, err
 	}
-	return hmacOf(key, domain, namespace, kind, string(body), string(claim)), nil
+	return MAC(key, domain, namespace, kind, string(body), string(claim)), nil
 }
 
-// hmacOf returns the HMAC over the parts. Each part has its length in front: without it, bytes could move from one part to the
-// next.
-func hmacOf(key []byte, parts ...string) []byte {
+// MAC returns the HMAC-SHA256 over the parts. The first part must be a domain that no other use of the key has. Each part has
+// its length in front: without it, bytes could move from one part to the next.
+func MAC(key []byte, parts ...string) []byte {
 	h := hmac.New(sha256.New, key)
 	for _, part := range parts {
 		var n [8]byte

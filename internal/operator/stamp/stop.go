@@ -21,7 +21,7 @@ const (
 
 // SignStop returns the annotation that binds the stop of an object to the user who requested it. uid is the object's.
 func SignStop(key []byte, kind string, uid types.UID, username string) string {
-	return hex.EncodeToString(hmacOf(key, stopDomain, kind, string(uid), username)) + stopSeparator + username
+	return hex.EncodeToString(MAC(key, stopDomain, kind, string(uid), username)) + stopSeparator + username
 }
 
 // StoppedBy returns the user who requested the stop of a capture, or "" if the webhook that holds key has not signed it.

@@ -189,12 +189,52 @@ func stripped(pod *corev1.Pod) corev1.Pod {
 		},
 		Spec: corev1.PodSpec{
 			NodeName: pod.Spec.NodeName, HostNetwork: pod.Spec.HostNetwork, HostPID: pod.Spec.HostPID,
-			RuntimeClassName: pod.Spec.RuntimeClassName,
+			RuntimeClassName: pod.Spec.RuntimeClassName, Volumes: claims(pod.Spec.Volumes),
 		},
 		Status: corev1.PodStatus{Phase: pod.Status.Phase, PodIP: pod.Status.PodIP, StartTime: pod.Status.StartTime},
 	}
 	if pod.Annotations[sondev1.AnnotationGatedByUID] != "" {
 		stripGated(&kept, pod)
+	}
+	if claim := short(pick(pod.Annotations, sondev1.AnnotationClaim)); len(claim) > 0 {
+		if kept.Annotations == nil {
+			kept.Annotations = map[string]string{}
+		}
+		maps.Copy(kept.Annotations, claim)
+		kept.Status.ContainerStatuses = states(&pod.Status)
+	}
+	return kept
+}
+
+// claims keeps the names of a Pod's PersistentVolumeClaims.
+func claims(volumes []corev1.Volume) []corev1.Volume {
+	var kept []corev1.Volume
+	for i := range volumes {
+		if c := volumes[i].PersistentVolumeClaim; c != nil {
+			kept = append(kept, corev1.Volume{VolumeSource: corev1.VolumeSource{
+				PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: c.ClaimName},
+			}})
+		}
+	}
+	return kept
+}
+
+// states keeps whether the containers of a Pod with a FluentPVC run, and how they ended, but none of their texts. An init container
+// that runs beside the others is a sidecar of Kubernetes: it is kept as one of the containers.
+func states(status *corev1.PodStatus) []corev1.ContainerStatus {
+	var kept []corev1.ContainerStatus
+	for _, all := range [][]corev1.ContainerStatus{status.ContainerStatuses, status.InitContainerStatuses} {
+		for i := range all {
+			c := &all[i]
+			state := corev1.ContainerStatus{Name: c.Name, RestartCount: c.RestartCount}
+			switch {
+			case c.State.Running != nil:
+				state.State.Running = &corev1.ContainerStateRunning{}
+			case c.State.Terminated != nil:
+				state.State.Terminated = &corev1.ContainerStateTerminated{ExitCode: c.State.Terminated.ExitCode}
+			}
+			kept = append(kept, state)
+		}
 	}
 	return kept
 }

@@ -11,13 +11,15 @@ import (
 )
 
 // Paths at which the webhook server answers, each followed by a segment of Secret. Gate is for Pods in general,
-// GateRequired for Pods that must not start untraced.
+// GateRequired for Pods that must not start untraced, Sidecar for Pods that name a FluentPVC.
 const (
 	PacketCapture = "/mutate-monitoring-openshift-tpg-v1alpha1-packetcapture"
 	Trace         = "/mutate-monitoring-openshift-tpg-v1alpha1-trace"
 	ResultAccess  = "/mutate-monitoring-openshift-tpg-v1alpha1-resultaccess"
 	Gate          = "/mutate-v1-pod-gate"
 	GateRequired  = "/mutate-v1-pod-gate-required"
+	FluentPVC     = "/mutate-monitoring-openshift-tpg-v1alpha1-fluentpvc"
+	Sidecar       = "/mutate-v1-pod-fluentpvc"
 )
 
 // MaxMetadata is how many labels, owners and finalizers each an object of Sonde's kinds may have. The webhooks refuse more,

@@ -39,17 +39,17 @@ func (m *manager) addCaptures(ctx context.Context, mgr ctrl.Manager) error {
 	if jobs.KeeperRestarts, err = restartsContainers(mgr.GetConfig()); err != nil {
 		return err
 	}
-	pauseConfig, err := pause.NewCache(mgr.GetConfig(), m.Agent.Namespace, mgr.GetScheme())
+	m.pauses, err = pause.NewCache(mgr.GetConfig(), m.Agent.Namespace, mgr.GetScheme())
 	if err != nil {
 		return err
 	}
 	accesses := &capture.ResultAccessReconciler{Client: mgr.GetClient(), Clock: clock.RealClock{}, Watchdog: m.watchdog}
 	users := &capture.KeeperUsers{}
-	errs := []error{mgr.Add(pauseConfig), mgr.Add(sweeper), target.IndexFields(ctx, mgr.GetFieldIndexer()), accesses.SetupWithManager(mgr)}
+	errs := []error{mgr.Add(m.pauses), mgr.Add(sweeper), target.IndexFields(ctx, mgr.GetFieldIndexer()), accesses.SetupWithManager(mgr)}
 	for _, k := range []capture.Kind{capture.PacketCaptures(m.filters), capture.Traces()} {
 		r := &capture.Reconciler{
 			Kind:   k,
-			Client: mgr.GetClient(), Live: live, PauseConfig: pauseConfig, GateConfig: m.gates, Options: jobs,
+			Client: mgr.GetClient(), Live: live, PauseConfig: m.pauses, GateConfig: m.gates, Options: jobs,
 			Stamps:   capture.StampKey(m.key),
 			Access:   access.NewReviewer(m.live),
 			Keepers:  capture.KeeperCalls{Reader: m.live, Namespace: m.Agent.Namespace, Timeout: keeperTimeout},

@@ -17,6 +17,7 @@ import (
 // optionalObjects returns the objects that the operator creates for itself if the cluster has their API.
 func (o Options) optionalObjects() []*unstructured.Unstructured {
 	objects := append(platform.Console(version.Version), platform.SecurityContextConstraints(o.Agent), platform.PriorityClass())
+	objects = append(objects, platform.ClaimPolicy(o.Agent.Namespace)...)
 	if o.MetricsAddress != "0" {
 		objects = append(objects, platform.Monitoring(o.Agent.Namespace)...)
 	}
@@ -36,14 +37,19 @@ func (m *manager) addPlatform(_ context.Context, mgr ctrl.Manager) error {
 // addConfigurations adds the controllers that keep the webhook configurations in place.
 func (m *manager) addConfigurations(_ context.Context, mgr ctrl.Manager) error {
 	var err error
-	if m.gates, err = platformcontroller.NewGateConfigurationCache(mgr.GetConfig(), mgr.GetScheme()); err != nil {
+	if m.gates, err = platformcontroller.NewConfigurationCache(mgr.GetConfig(), mgr.GetScheme(), platformcontroller.GateConfigurationName); err != nil {
+		return err
+	}
+	sidecars, err := platformcontroller.NewConfigurationCache(mgr.GetConfig(), mgr.GetScheme(), platformcontroller.SidecarConfigurationName)
+	if err != nil {
 		return err
 	}
 	secret := webhookpath.New(m.key, clock.RealClock{})
-	errs := []error{mgr.Add(m.gates)}
+	errs := []error{mgr.Add(m.gates), mgr.Add(sidecars)}
 	for _, r := range []*platformcontroller.ConfigurationReconciler{
 		platformcontroller.NewConfigurationReconciler(mgr.GetClient(), m.live, m.Agent.Namespace, secret, m.serving.CABundle),
 		platformcontroller.NewGateConfigurationReconciler(mgr.GetClient(), m.live, m.gates, m.Agent.Namespace, secret, m.serving.CABundle),
+		platformcontroller.NewSidecarConfigurationReconciler(mgr.GetClient(), m.live, sidecars, m.Agent.Namespace, secret, m.serving.CABundle),
 	} {
 		r.Watchdog = m.watchdog
 		m.serving.OnChange(r.Trigger)

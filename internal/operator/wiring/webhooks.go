@@ -34,7 +34,7 @@ func (m *manager) addWebhooks(_ context.Context, mgr ctrl.Manager) error {
 	}
 	live := fewreads.New(m.live, m.Agent.Namespace, webhookReads)
 	// A flood of captures must not delay the Pods of others, so these have bounds of their own.
-	intake, pods := admission.NewIntake(), admission.NewPodIntake()
+	m.intake, m.podIntake = admission.NewIntake(), admission.NewPodIntake()
 	sets := fewreads.New(m.live, m.Agent.Namespace, podWebhookReads)
 	for _, w := range []struct {
 		path   string
@@ -44,13 +44,13 @@ func (m *manager) addWebhooks(_ context.Context, mgr ctrl.Manager) error {
 		{webhookpath.PacketCapture, kind.PacketCapture, &capture.PacketCaptureChecks{Filters: m.filters}},
 		{webhookpath.Trace, kind.Trace, capture.TraceChecks{OperatorNamespace: m.Agent.Namespace}},
 	} {
-		admission.Register(server, w.path, secret, intake.Hook(&webhook.Admission{Handler: &capture.Handler{
+		admission.Register(server, w.path, secret, m.intake.Hook(&webhook.Admission{Handler: &capture.Handler{
 			Kind: w.kind, Checks: w.checks,
 			Live: live, Cache: mgr.GetClient(), Reviews: reviews, Key: m.key, OperatorNamespace: m.Agent.Namespace, Clock: clock.RealClock{}, Ceilings: m.Ceilings,
 			Quota: quota,
 		}}, nil))
 	}
-	admission.Register(server, webhookpath.ResultAccess, secret, intake.Hook(&webhook.Admission{Handler: &resultaccess.Handler{
+	admission.Register(server, webhookpath.ResultAccess, secret, m.intake.Hook(&webhook.Admission{Handler: &resultaccess.Handler{
 		Live: live, Cache: mgr.GetClient(), Reviews: reviews, Key: m.key, Clock: clock.RealClock{},
 	}}, nil))
 	for _, w := range []struct {
@@ -63,7 +63,7 @@ func (m *manager) addWebhooks(_ context.Context, mgr ctrl.Manager) error {
 			},
 			OperatorNamespace: m.Agent.Namespace, Required: w.required,
 		}
-		admission.Register(server, w.path, secret, pods.Hook(&webhook.Admission{Handler: handler}, handler.Unread))
+		admission.Register(server, w.path, secret, m.podIntake.Hook(&webhook.Admission{Handler: handler}, handler.Unread))
 	}
 	return nil
 }

@@ -18,6 +18,7 @@ import (
 
 	sondev1 "github.com/sonde-operator/sonde/api/v1alpha1"
 	"github.com/sonde-operator/sonde/controllers/capture"
+	"github.com/sonde-operator/sonde/controllers/fluentpvc"
 	platformcontroller "github.com/sonde-operator/sonde/controllers/platform"
 	"github.com/sonde-operator/sonde/internal/operator/access"
 	"github.com/sonde-operator/sonde/internal/operator/certs"
@@ -26,11 +27,13 @@ import (
 	"github.com/sonde-operator/sonde/internal/operator/filterpool"
 	"github.com/sonde-operator/sonde/internal/operator/health"
 	"github.com/sonde-operator/sonde/internal/operator/paging"
+	"github.com/sonde-operator/sonde/internal/operator/pause"
 	"github.com/sonde-operator/sonde/internal/operator/platform"
 	"github.com/sonde-operator/sonde/internal/operator/podwatch"
 	"github.com/sonde-operator/sonde/internal/operator/results"
 	"github.com/sonde-operator/sonde/internal/operator/stamp"
 	"github.com/sonde-operator/sonde/internal/version"
+	"github.com/sonde-operator/sonde/webhooks/admission"
 )
 
 // manager holds the parts that several others use.
@@ -47,7 +50,10 @@ type manager struct {
 	downloads *results.Drain
 	results   *connections.Server
 	pods      *podwatch.Watch
-	gates     platformcontroller.GateConfigurationCache
+	// intake and podIntake bound what all webhooks read together.
+	intake, podIntake *admission.Intake
+	pauses            pause.Cache
+	gates             platformcontroller.ConfigurationCache
 	// optional are objects of APIs that not every cluster has; this cluster has them.
 	optional []*unstructured.Unstructured
 }
@@ -79,7 +85,7 @@ func Run(ctx context.Context, o Options, downloads *results.Drain) error {
 		return fmt.Errorf("make manager: %w", err)
 	}
 	for _, add := range []func(context.Context, ctrl.Manager) error{
-		m.addServers, m.addChecks, m.addWebhooks, m.addConfigurations, m.addPlatform, m.addCaptures,
+		m.addServers, m.addChecks, m.addWebhooks, m.addConfigurations, m.addPlatform, m.addCaptures, m.addFluentPVC,
 	} {
 		if err := add(ctx, mgr); err != nil {
 			return err
@@ -141,6 +147,7 @@ func (m *manager) cacheOptions() (cache.Options, error) {
 		return options, err
 	}
 	options.NewInformer = paging.Informers(m.pods.NewInformer)
+	maps.Copy(options.ByObject, fluentpvc.CacheByObject())
 	maps.Copy(options.ByObject, platformcontroller.CacheByObject())
 	maps.Copy(options.ByObject, platform.CacheByObject(m.optional))
 	return options, nil

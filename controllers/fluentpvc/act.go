@@ -1,0 +1,224 @@
+package fluentpvc
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	batchv1 "k8s.io/api/batch/v1"
+	corev1 "k8s.io/api/core/v1"
+	policyv1 "k8s.io/api/policy/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	sondev1 "github.com/sonde-operator/sonde/api/v1alpha1"
+	"github.com/sonde-operator/sonde/internal/operator/gone"
+	"github.com/sonde-operator/sonde/internal/operator/sweep"
+)
+
+// Delays before a write that was refused is tried again. They grow with the time for which it has been refused.
+const (
+	minRefusedDelay = 5 * time.Second
+	maxRefusedDelay = 5 * time.Minute
+	evictionDelay   = 10 * time.Second
+)
+
+// errNameTaken says that somebody else's object has the name of one of ours.
+var errNameTaken = errors.New("another object has this name, and the operator did not make it: delete it, or delete the Pod")
+
+// result of a step.
+type result struct {
+	// moved: the binding has another phase now. deleted: it does not exist any more.
+	moved, deleted bool
+	// refused is the API server's refusal of a write, and tried says which write.
+	refused error
+	tried   action
+}
+
+// step takes the row that applies, if there is one. A row that cannot be undone is decided on live reads.
+func (r *Reconciler) step(ctx context.Context, o *observation) (*observation, result, error) {
+	t, ok := next(o)
+	if !ok || o.namespaceEnding {
+		return o, result{}, nil
+	}
+	if t.live {
+		live, err := r.observe(ctx, o.binding, true)
+		if err != nil {
+			return o, result{}, err
+		}
+		o = live
+		if t, ok = next(o); !ok {
+			return o, result{}, nil
+		}
+	}
+	err := r.act(ctx, o, t.act)
+	switch {
+	case refusal(err):
+		return o, result{refused: err, tried: t.act}, nil
+	case err != nil:
+		return o, result{}, err
+	case t.act == deleteBinding:
+		return o, result{deleted: true}, nil
+	}
+	moved := t.to != t.from
+	if moved {
+		enter(o, t)
+	}
+	return o, result{moved: moved && t.act != createJob && t.act != createClaim}, nil
+}
+
+// enter sets the fields of the status that change with the phase.
+func enter(o *observation, t transition) {
+	s := &o.binding.Status
+	switch {
+	case t.act == createJob:
+		s.Attempt++
+	case t.from == sondev1.BindingFinalizerJobApplied && o.job != nil && !jobHas(batchv1.JobComplete)(o):
+		s.Failures++
+	case t.from == sondev1.BindingFinalizerJobFailed && t.to == sondev1.BindingOutOfUse:
+		s.Failures = 0
+		if value, ok := o.binding.Annotations[sondev1.AnnotationRetry]; ok {
+			s.Retried = retryValue(value)
+		}
+	}
+	s.Phase, s.PhaseTime = t.to, new(metav1.NewTime(o.now.Truncate(time.Second)))
+}
+
+// maxRetryValue bounds the part of the retry annotation that the status keeps.
+const maxRetryValue = 200
+
+func retryValue(annotation string) string {
+	if len(annotation) > maxRetryValue {
+		annotation = annotation[:maxRetryValue]
+	}
+	return "=" + annotation // also an empty value differs from none
+}
+
+// act makes the write of a row. Each may be repeated.
+func (r *Reconciler) act(ctx context.Context, o *observation, a action) error {
+	switch a {
+	case createClaim:
+		return r.createClaim(ctx, o)
+	case createJob:
+		return r.createJob(ctx, o)
+	case deleteClaim:
+		return r.deleteClaim(ctx, o)
+	case deleteBinding:
+		return sweep.Delete(ctx, r.Client, o.binding)
+	case evictPod:
+		return r.evict(ctx, o.pod)
+	case nothing:
+	}
+	return nil
+}
+
+// deleteClaim deletes the Jobs, whose Pods would keep the claim, and then the claim.
+func (r *Reconciler) deleteClaim(ctx context.Context, o *observation) error {
+	var jobs batchv1.JobList
+	if err := r.Own.List(ctx, &jobs, client.InNamespace(o.binding.Namespace), client.MatchingLabels{sondev1.LabelUID: string(o.binding.UID)}); err != nil {
+		return fmt.Errorf("list finalizer jobs: %w", err)
+	}
+	for i := range jobs.Items {
+		job := &jobs.Items[i]
+		if !metav1.IsControlledBy(job, o.binding) || !job.DeletionTimestamp.IsZero() {
+			continue
+		}
+		if err := sweep.Delete(ctx, r.Client, job); err != nil {
+			return err
+		}
+	}
+	if o.claim == nil || !o.claim.DeletionTimestamp.IsZero() {
+		return nil
+	}
+	if err := sweep.Delete(ctx, r.Client, o.claim); err != nil {
+		return err
+	}
+	o.claim.DeletionTimestamp = new(metav1.NewTime(o.now)) // so the report says it
+	return nil
+}
+
+// template reads the binding with its whole template, which the cache leaves out.
+func (r *Reconciler) template(ctx context.Context, b *sondev1.FluentPVCBinding) (*sondev1.FluentPVCBinding, error) {
+	full := &sondev1.FluentPVCBinding{}
+	if err := r.Live.Get(ctx, client.ObjectKeyFromObject(b), full); err != nil {
+		return nil, fmt.Errorf("get binding: %w", err)
+	}
+	if full.UID != b.UID {
+		return nil, apierrors.NewConflict(sondev1.GroupVersion.WithResource("fluentpvcbindings").GroupResource(), b.Name, errors.New("replaced"))
+	}
+	return full, nil
+}
+
+func (r *Reconciler) createClaim(ctx context.Context, o *observation) error {
+	full, err := r.template(ctx, o.binding)
+	if err != nil {
+		return err
+	}
+	wanted := BuildClaim(full)
+	err = r.Create(ctx, wanted, fieldOwner)
+	if !apierrors.IsAlreadyExists(err) {
+		return wrap("create claim", err)
+	}
+	existing := &corev1.PersistentVolumeClaim{}
+	if err := r.Live.Get(ctx, client.ObjectKeyFromObject(wanted), existing); err != nil {
+		return fmt.Errorf("get claim: %w", err)
+	}
+	if o.setClaim(existing); o.foreign {
+		return fmt.Errorf("create claim: %w", errNameTaken)
+	}
+	return nil
+}
+
+func (r *Reconciler) createJob(ctx context.Context, o *observation) error {
+	full, err := r.template(ctx, o.binding)
+	if err != nil {
+		return err
+	}
+	job, err := BuildJob(full, o.binding.Status.Attempt+1)
+	if err != nil {
+		return fmt.Errorf("build finalizer job: %w: %w", errBadTemplate, err)
+	}
+	err = r.Create(ctx, job, fieldOwner)
+	if !apierrors.IsAlreadyExists(err) {
+		return wrap("create finalizer job", err)
+	}
+	existing := &batchv1.Job{}
+	if err := r.Live.Get(ctx, client.ObjectKeyFromObject(job), existing); err != nil {
+		return fmt.Errorf("get finalizer job: %w", err)
+	}
+	if !metav1.IsControlledBy(existing, full) {
+		return fmt.Errorf("create finalizer job: %w", errNameTaken)
+	}
+	return nil
+}
+
+// errBadTemplate says that no Job can be made of the template.
+var errBadTemplate = errors.New("the template is not usable")
+
+// evict asks for the Pod's eviction, which a PodDisruptionBudget may refuse.
+func (r *Reconciler) evict(ctx context.Context, pod *corev1.Pod) error {
+	ctrl.LoggerFrom(ctx).Info("Evicting a Pod whose sidecar has ended", "Pod", pod.Name)
+	err := r.SubResource("eviction").Create(ctx, &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: pod.Namespace, Name: pod.Name}}, &policyv1.Eviction{
+		DeleteOptions: &metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &pod.UID}},
+	})
+	if apierrors.IsConflict(err) {
+		return nil // another Pod has the name now
+	}
+	return wrap("evict pod", gone.Ignore(err))
+}
+
+func wrap(what string, err error) error {
+	if err == nil {
+		return nil
+	}
+	return fmt.Errorf("%s: %w", what, err)
+}
+
+// refusal reports whether an immediate retry would fail in the same way.
+func refusal(err error) bool {
+	return apierrors.IsForbidden(err) || apierrors.IsInvalid(err) || apierrors.IsTooManyRequests(err) ||
+		errors.Is(err, errNameTaken) || errors.Is(err, errBadTemplate)
+}

@@ -1,0 +1,239 @@
+// Package fluentpvc follows the volumes of Pods that name a FluentPVC. When such a Pod exists, it creates a binding and the claim
+// that the Pod waits for. When the Pod has ended, it creates a Job that processes the data, and deletes the claim after the Job has
+// succeeded. The webhook (webhooks/sidecar) has put volume and sidecar into the Pod, and creates nothing.
+//
+//	states.go   the state machine, as a table
+//	observe.go  what a pass reads
+//	act.go      what it writes
+//	report.go   status, conditions and Events
+//	build.go    the objects
+//	setup.go    caches and watches
+package fluentpvc
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/tools/events"
+	"k8s.io/utils/clock"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	sondev1 "github.com/sonde-operator/sonde/api/v1alpha1"
+	"github.com/sonde-operator/sonde/internal/operator/claim"
+	"github.com/sonde-operator/sonde/internal/operator/gone"
+	"github.com/sonde-operator/sonde/internal/operator/health"
+	"github.com/sonde-operator/sonde/internal/operator/pause"
+	"github.com/sonde-operator/sonde/internal/operator/sidecar"
+	"github.com/sonde-operator/sonde/internal/wire/text"
+)
+
+// fieldOwner of the status.
+const fieldOwner = client.FieldOwner("sonde-fluentpvc")
+
+// conflictDelay is the delay of the next pass after one that read a stale binding.
+const conflictDelay = 500 * time.Millisecond
+
+// Reconciler follows one claim in each request: the claim, its binding, and its Pod. A request names the claim. No decision depends
+// on state from earlier passes.
+type Reconciler struct {
+	// Client reads Pods, FluentPVCs and bindings from the cache, which needs IndexFields.
+	client.Client
+	// Own reads claims and Jobs of bindings from a cache (Cache).
+	Own client.Reader
+	// Live reads from the API server what must not be stale, and what the cache leaves out.
+	Live client.Reader
+	// PauseConfig reads the ConfigMap of the pause.
+	PauseConfig client.Reader
+	// Key of the signed claim names.
+	Key []byte
+	// Namespace of the operator.
+	Namespace string
+	Recorder  events.EventRecorder
+	Clock     clock.PassiveClock
+	Watchdog  *health.Watchdog
+}
+
+// +kubebuilder:rbac:groups=monitoring.openshift.tpg,resources=fluentpvcs,verbs=get;list;watch
+// +kubebuilder:rbac:groups=monitoring.openshift.tpg,resources=fluentpvcbindings,verbs=get;list;watch;create;delete
+// +kubebuilder:rbac:groups=monitoring.openshift.tpg,resources=fluentpvcbindings/status,verbs=patch
+// +kubebuilder:rbac:groups="",resources=persistentvolumeclaims,verbs=get;list;watch
+// +kubebuilder:rbac:groups=batch,resources=jobs,verbs=get;list;watch
+// +kubebuilder:rbac:groups="",resources=pods;namespaces,verbs=get;list;watch
+// +kubebuilder:rbac:groups="",resources=pods/eviction,verbs=create
+// +kubebuilder:rbac:groups=events.k8s.io,resources=events,verbs=create;patch
+
+// The right to create and delete claims and Jobs is not here: the admin of a namespace binds ClusterRole sonde-fluentpvc
+// (config/rbac/user_roles.yaml).
+
+// Reconcile makes one pass over a claim.
+func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result, error) {
+	paused, err := pause.Requested(ctx, r.PauseConfig, r.Namespace)
+	if err != nil || paused {
+		return ctrl.Result{}, err // the end of the pause wakes every binding and every waiting Pod
+	}
+	binding := &sondev1.FluentPVCBinding{}
+	found, err := read(ctx, r.Client, req.NamespacedName, binding)
+	if err != nil {
+		return ctrl.Result{}, fmt.Errorf("get binding: %w", err)
+	}
+	if !found {
+		if binding, err = r.bind(ctx, req.NamespacedName); binding == nil || err != nil {
+			return requeueOnConflict(ctrl.Result{}, err)
+		}
+	}
+	if !binding.DeletionTimestamp.IsZero() {
+		return ctrl.Result{}, nil
+	}
+	return r.pass(ctx, binding)
+}
+
+// bind creates the binding of the first Pod that has this claim, and returns nil if there is none.
+func (r *Reconciler) bind(ctx context.Context, key types.NamespacedName) (*sondev1.FluentPVCBinding, error) {
+	pod, ref, err := r.firstPod(ctx, key)
+	if pod == nil || err != nil {
+		return nil, err
+	}
+	f := &sondev1.FluentPVC{}
+	switch found, err := read(ctx, r.Live, client.ObjectKey{Name: ref.FluentPVC}, f); {
+	case err != nil:
+		return nil, fmt.Errorf("get FluentPVC: %w", err)
+	case !found:
+		r.Recorder.Eventf(pod, nil, corev1.EventTypeWarning, "FluentPVCNotFound", "CreateClaim",
+			"FluentPVC %s was deleted before the Pod got its volume: create it again, or delete the Pod", ref.FluentPVC)
+		return nil, nil
+	}
+	pod, err = r.checkPod(ctx, pod, f, key.Name)
+	if pod == nil || err != nil {
+		return nil, err
+	}
+	binding := BuildBinding(f, pod, key.Name)
+	if err := r.Create(ctx, binding, fieldOwner); err != nil {
+		if apierrors.IsAlreadyExists(err) {
+			return nil, apierrors.NewConflict(sondev1.GroupVersion.WithResource("fluentpvcbindings").GroupResource(), key.Name, err)
+		}
+		if apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause) || gone.Is(err) {
+			return nil, nil
+		}
+		return nil, fmt.Errorf("create binding: %w", err)
+	}
+	return binding, nil
+}
+
+// checkPod reads the Pod, and returns nil unless the webhook has made it as it is: an annotation can be written later, and also a
+// dry run has a signed one. A Pod's containers, volumes and ServiceAccount never change.
+func (r *Reconciler) checkPod(ctx context.Context, cached *corev1.Pod, f *sondev1.FluentPVC, name string) (*corev1.Pod, error) {
+	pod := &corev1.Pod{}
+	found, err := read(ctx, r.Live, client.ObjectKeyFromObject(cached), pod)
+	if !found || pod.UID != cached.UID {
+		return nil, err
+	}
+	named, err := sidecar.Named(pod)
+	if err == nil && named != f.Name {
+		err = fmt.Errorf("the Pod does not name FluentPVC %s", f.Name)
+	}
+	if err == nil {
+		err = errors.Join(sidecar.CheckServiceAccount(&f.Spec.PVCFinalizerJobSpecTemplate, pod.Spec.ServiceAccountName), r.checkCount(ctx, pod.Namespace, f))
+	}
+	isSidecar := func(c corev1.Container) bool { return c.Name == f.Spec.SidecarContainerTemplate.Name }
+	if err == nil && !slices.ContainsFunc(pod.Spec.Containers, isSidecar) && !slices.ContainsFunc(pod.Spec.InitContainers, isSidecar) {
+		err = errors.New("the Pod has no sidecar")
+	}
+	if err == nil {
+		return pod, nil
+	}
+	r.Recorder.Eventf(pod, nil, corev1.EventTypeWarning, "ClaimRefused", "CreateClaim", "%s", text.OneLine(fmt.Sprintf(
+		"claim %s is not created: %v: delete the Pod and create it again", name, err), maxNote))
+	return nil, nil
+}
+
+// checkCount holds the bound of the webhook also for Pods that have passed it otherwise.
+func (r *Reconciler) checkCount(ctx context.Context, namespace string, f *sondev1.FluentPVC) error {
+	var all sondev1.FluentPVCBindingList
+	if err := r.List(ctx, &all, client.InNamespace(namespace), client.UnsafeDisableDeepCopy); err != nil {
+		return fmt.Errorf("list bindings: %w", err)
+	}
+	n := int32(0)
+	for i := range all.Items {
+		if all.Items[i].Spec.FluentPVC.Name == f.Name {
+			n++
+		}
+	}
+	if most := f.Spec.MaxBindings; most > 0 && n >= most {
+		return fmt.Errorf("the namespace has %d volumes of FluentPVC %s, and spec.maxBindings allows %d", n, f.Name, most)
+	}
+	return nil
+}
+
+// firstPod returns the oldest Pod that has not ended and whose annotation names this claim. Two Pods have the same claim if someone
+// copied the first before its binding existed.
+func (r *Reconciler) firstPod(ctx context.Context, key types.NamespacedName) (*corev1.Pod, claim.Ref, error) {
+	pods, err := podsOf(ctx, r.Client, key.Namespace, key.Name)
+	if err != nil {
+		return nil, claim.Ref{}, err
+	}
+	var first *corev1.Pod
+	var named claim.Ref
+	for i := range pods {
+		p := &pods[i]
+		ref, valid := claim.Parse(r.Key, p.Namespace, p.Annotations[sondev1.AnnotationClaim])
+		if !valid || ref.Claim != key.Name || ended(p) {
+			continue
+		}
+		if first == nil || p.CreationTimestamp.Before(&first.CreationTimestamp) {
+			first, named = p, ref
+		}
+	}
+	return first, named, nil
+}
+
+// pass observes, plans, acts and reports. It takes one row of the state machine, and the next ones while these need no write but
+// the status.
+func (r *Reconciler) pass(ctx context.Context, binding *sondev1.FluentPVCBinding) (ctrl.Result, error) {
+	before := binding.DeepCopy()
+	o, err := r.observe(ctx, binding, false)
+	if err != nil {
+		return ctrl.Result{}, err
+	}
+	var done result
+	for range transitions { // a bound: no row leads back to a phase that the pass has left
+		if o, done, err = r.step(ctx, o); err != nil || !done.moved || done.deleted {
+			break
+		}
+	}
+	if done.deleted || o == nil {
+		return ctrl.Result{}, err
+	}
+	report(o, done)
+	if !equality.Semantic.DeepEqual(before.Status, binding.Status) {
+		if perr := r.patchStatus(ctx, binding, before); perr != nil {
+			return requeueOnConflict(ctrl.Result{}, perr)
+		}
+		r.recordEvents(before, o, done)
+	}
+	return ctrl.Result{RequeueAfter: done.again(o)}, err
+}
+
+// patchStatus fails with a conflict if the binding changed since the pass read it.
+func (r *Reconciler) patchStatus(ctx context.Context, binding, before *sondev1.FluentPVCBinding) error {
+	err := r.Status().Patch(ctx, binding, client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{}), fieldOwner)
+	if gone.Ignore(err) != nil {
+		return fmt.Errorf("patch status: %w", err)
+	}
+	return nil
+}
+
+// requeueOnConflict turns a conflict into a delay, in which the cache catches up.
+func requeueOnConflict(result ctrl.Result, err error) (ctrl.Result, error) {
+	if apierrors.IsConflict(err) {
+		return ctrl.Result{RequeueAfter: conflictDelay}, nil
+	}
+	return result, err
+}

@@ -1,0 +1,435 @@
+package fluentpvc
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	batchv1 "k8s.io/api/batch/v1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	apimeta "k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/tools/events"
+	clocktesting "k8s.io/utils/clock/testing"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/fake"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
+
+	sondev1 "github.com/sonde-operator/sonde/api/v1alpha1"
+	"github.com/sonde-operator/sonde/internal/operator/claim"
+)
+
+const claimName = "logs-01234567-abcdefghij"
+
+var key = []byte("0123456789abcdef0123456789abcdef")
+
+// world is a fake cluster with one reconciler.
+type world struct {
+	client.Client
+	t      *testing.T
+	r      *Reconciler
+	clock  *clocktesting.FakePassiveClock
+	events *events.FakeRecorder
+	writes int
+	// refuse is the answer to the creation of an object, or nil.
+	refuse func(client.Object) error
+}
+
+func newWorld(t *testing.T, objects ...client.Object) *world {
+	t.Helper()
+	w := &world{t: t, clock: clocktesting.NewFakePassiveClock(noon), events: events.NewFakeRecorder(100), refuse: func(client.Object) error { return nil }}
+	s := runtime.NewScheme()
+	for _, add := range []func(*runtime.Scheme) error{corev1.AddToScheme, batchv1.AddToScheme, sondev1.AddToScheme} {
+		if err := add(s); err != nil {
+			t.Fatal(err)
+		}
+	}
+	w.Client = fake.NewClientBuilder().WithScheme(s).WithObjects(objects...).
+		WithObjects(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "shop"}}).
+		WithStatusSubresource(&sondev1.FluentPVCBinding{}).
+		WithIndex(&corev1.Pod{}, IndexClaims, claimsOf).WithIndex(&corev1.Pod{}, IndexUnscheduled, unscheduled).
+		Build()
+	counted := interceptor.NewClient(w.Client.(client.WithWatch), interceptor.Funcs{
+		Create: func(ctx context.Context, c client.WithWatch, o client.Object, opts ...client.CreateOption) error {
+			w.writes++
+			if err := w.refuse(o); err != nil {
+				return err
+			}
+			if o.GetUID() == "" {
+				o.SetUID(types.UID("uid-of-" + o.GetName())) // the fake client sets none
+			}
+			return c.Create(ctx, o, opts...)
+		},
+		Delete: func(ctx context.Context, c client.WithWatch, o client.Object, opts ...client.DeleteOption) error {
+			w.writes++
+			return c.Delete(ctx, o, opts...)
+		},
+		SubResourcePatch: func(ctx context.Context, c client.Client, sub string, o client.Object, p client.Patch, opts ...client.SubResourcePatchOption) error {
+			w.writes++
+			return c.SubResource(sub).Patch(ctx, o, p, opts...)
+		},
+		SubResourceCreate: func(context.Context, client.Client, string, client.Object, client.Object, ...client.SubResourceCreateOption) error {
+			w.writes++
+			return w.refuse(&corev1.Pod{})
+		},
+	})
+	w.r = &Reconciler{
+		Client: counted, Own: w.Client, Live: w.Client, PauseConfig: w.Client, Key: key, Namespace: "sonde-system", Recorder: w.events, Clock: w.clock,
+	}
+	return w
+}
+
+func fluentPVC() *sondev1.FluentPVC {
+	return &sondev1.FluentPVC{
+		ObjectMeta: metav1.ObjectMeta{Name: "logs", UID: "f-1"},
+		Spec: sondev1.FluentPVCSpec{
+			PVCSpecTemplate:             corev1.PersistentVolumeClaimSpec{AccessModes: []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOnce}},
+			PVCFinalizerJobSpecTemplate: batchv1.JobSpec{TTLSecondsAfterFinished: new(int32(1)), Template: corev1.PodTemplateSpec{Spec: corev1.PodSpec{RestartPolicy: corev1.RestartPolicyNever, Containers: []corev1.Container{{Name: "finalizer", Image: "i"}}}}},
+			PVCVolumeName:               "data", PVCVolumeMountPath: "/data", SidecarContainerTemplate: corev1.Container{Name: "sidecar", Image: "i"},
+		},
+	}
+}
+
+// targetPod is a Pod that the webhook has changed.
+func targetPod(uid string) *corev1.Pod {
+	return &corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{
+			Namespace: "shop", Name: "web-" + uid, UID: types.UID("pod-" + uid),
+			Annotations: map[string]string{sondev1.KeyFluentPVC: "logs", sondev1.AnnotationClaim: claim.Ref{FluentPVC: "logs", Claim: claimName}.Sign(key, "shop")},
+		},
+		Spec: corev1.PodSpec{Containers: []corev1.Container{{Name: "app"}, {Name: "sidecar"}}, Volumes: []corev1.Volume{{Name: "data", VolumeSource: corev1.VolumeSource{
+			PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: claimName},
+		}}}},
+	}
+}
+
+func (w *world) pass() ctrl.Result {
+	w.t.Helper()
+	result, err := w.r.Reconcile(w.t.Context(), ctrl.Request{NamespacedName: client.ObjectKey{Namespace: "shop", Name: claimName}})
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	return result
+}
+
+// settled makes passes until one writes nothing, and returns the number of writes.
+func (w *world) settled() int {
+	w.t.Helper()
+	before := w.writes
+	for range 10 {
+		now := w.writes
+		if w.pass(); w.writes == now {
+			return w.writes - before
+		}
+	}
+	w.t.Fatal("ten passes wrote, and none settled")
+	return 0
+}
+
+func (w *world) binding() *sondev1.FluentPVCBinding {
+	w.t.Helper()
+	b := &sondev1.FluentPVCBinding{}
+	if err := w.Get(w.t.Context(), client.ObjectKey{Namespace: "shop", Name: claimName}, b); err != nil {
+		if apierrors.IsNotFound(err) {
+			return nil
+		}
+		w.t.Fatal(err)
+	}
+	return b
+}
+
+func (w *world) wantPhase(want sondev1.BindingPhase) *sondev1.FluentPVCBinding {
+	w.t.Helper()
+	b := w.binding()
+	if b == nil {
+		w.t.Fatalf("no binding, want phase %s", want)
+	}
+	if b.Status.Phase != want {
+		w.t.Fatalf("phase %s, want %s; conditions %+v", b.Status.Phase, want, b.Status.Conditions)
+	}
+	for _, c := range []string{sondev1.ConditionClaimCreated, sondev1.ConditionSidecarHealthy, sondev1.ConditionFinalized} {
+		if apimeta.FindStatusCondition(b.Status.Conditions, c) == nil {
+			w.t.Errorf("no condition %s", c)
+		}
+	}
+	return b
+}
+
+func (w *world) claim() *corev1.PersistentVolumeClaim {
+	w.t.Helper()
+	c := &corev1.PersistentVolumeClaim{}
+	if err := w.Get(w.t.Context(), client.ObjectKey{Namespace: "shop", Name: claimName}, c); err != nil {
+		return nil
+	}
+	return c
+}
+
+// bind binds a volume to the claim.
+func (w *world) bind() {
+	w.t.Helper()
+	c := w.claim()
+	c.Spec.VolumeName, c.Status.Phase = "pv-1", corev1.ClaimBound
+	if err := errors.Join(w.Update(w.t.Context(), c), w.Status().Update(w.t.Context(), c)); err != nil {
+		w.t.Fatal(err)
+	}
+}
+
+func (w *world) endPod(pod *corev1.Pod) {
+	w.t.Helper()
+	if err := w.Delete(w.t.Context(), pod); err != nil {
+		w.t.Fatal(err)
+	}
+}
+
+// endJob ends the Job of an attempt.
+func (w *world) endJob(attempt int32, condition batchv1.JobConditionType) {
+	w.t.Helper()
+	job := &batchv1.Job{}
+	if err := w.Get(w.t.Context(), client.ObjectKey{Namespace: "shop", Name: jobName(w.binding(), attempt)}, job); err != nil {
+		w.t.Fatal(err)
+	}
+	job.Status.Conditions = []batchv1.JobCondition{{Type: condition, Status: corev1.ConditionTrue}}
+	if err := w.Status().Update(w.t.Context(), job); err != nil {
+		w.t.Fatal(err)
+	}
+}
+
+func TestLifeOfAClaim(t *testing.T) {
+	pod := targetPod("1")
+	w := newWorld(t, fluentPVC(), pod)
+	if n := w.settled(); n != 3 {
+		t.Errorf("%d writes until Ready, want 3: binding, claim, status", n)
+	}
+	b := w.wantPhase(sondev1.BindingReady)
+	if c := w.claim(); c == nil || c.Labels[sondev1.LabelUID] != string(b.UID) || len(c.OwnerReferences) != 0 {
+		t.Errorf("claim %+v, want the binding's label and no owner", c)
+	}
+	w.bind()
+	if n := w.settled(); n != 0 {
+		t.Errorf("%d writes for a bound claim, want none", n)
+	}
+	if err := w.Delete(t.Context(), &sondev1.FluentPVC{ObjectMeta: metav1.ObjectMeta{Name: "logs"}}); err != nil { // the binding has all that it needs
+		t.Fatal(err)
+	}
+	w.endPod(pod)
+	w.settled()
+	w.wantPhase(sondev1.BindingFinalizerJobApplied)
+	w.endJob(1, batchv1.JobComplete)
+	w.settled()
+	if w.claim() != nil || w.binding() != nil {
+		t.Errorf("claim %v and binding %v are left", w.claim(), w.binding())
+	}
+	if w.writes > 9 {
+		t.Errorf("%d writes in all, want at most 9", w.writes)
+	}
+}
+
+func TestJob(t *testing.T) {
+	b := BuildBinding(fluentPVC(), targetPod("1"), claimName)
+	b.UID = "b-1"
+	job, err := BuildJob(b, 2)
+	if err != nil {
+		t.Fatal(err)
+	}
+	container := &job.Spec.Template.Spec.Containers[0]
+	if job.Name != claimName+"-2" || job.Spec.TTLSecondsAfterFinished != nil || !metav1.IsControlledBy(job, b) ||
+		len(container.VolumeMounts) != 1 || container.VolumeMounts[0].MountPath != "/data" ||
+		job.Spec.Template.Spec.Volumes[0].PersistentVolumeClaim.ClaimName != claimName {
+		t.Errorf("Job %+v", job)
+	}
+}
+
+func TestAttempts(t *testing.T) {
+	pod := targetPod("1")
+	w := newWorld(t, fluentPVC(), pod)
+	w.settled()
+	w.bind()
+	w.endPod(pod)
+	for attempt := int32(1); attempt <= 3; attempt++ {
+		w.settled()
+		w.wantPhase(sondev1.BindingFinalizerJobApplied)
+		w.endJob(attempt, batchv1.JobFailed)
+		w.settled()
+		w.clock.SetTime(w.clock.Now().Add(time.Minute))
+	}
+	b := w.wantPhase(sondev1.BindingFinalizerJobFailed)
+	c := apimeta.FindStatusCondition(b.Status.Conditions, sondev1.ConditionFinalized)
+	for _, want := range []string{"3 finalizer Jobs", claimName + "-3", "retry " + claimName + " -n shop", "discard " + claimName + " -n shop"} {
+		if !strings.Contains(c.Message, want) {
+			t.Errorf("message %q does not say %q", c.Message, want)
+		}
+	}
+	b.Annotations = map[string]string{sondev1.AnnotationRetry: "now"}
+	if err := w.Update(t.Context(), b); err != nil {
+		t.Fatal(err)
+	}
+	w.settled()
+	if b = w.wantPhase(sondev1.BindingFinalizerJobApplied); b.Status.Attempt != 4 || b.Status.Failures != 0 {
+		t.Errorf("attempt %d with %d failures, want 4 with none", b.Status.Attempt, b.Status.Failures)
+	}
+	if w.claim() == nil {
+		t.Error("the claim is gone")
+	}
+}
+
+func TestDiscard(t *testing.T) {
+	pod := targetPod("1")
+	w := newWorld(t, fluentPVC(), pod)
+	w.settled()
+	w.bind()
+	w.endPod(pod)
+	w.settled()
+	b := w.wantPhase(sondev1.BindingFinalizerJobApplied)
+	b.Annotations = map[string]string{sondev1.AnnotationDiscard: ""}
+	if err := w.Update(t.Context(), b); err != nil {
+		t.Fatal(err)
+	}
+	w.settled()
+	if w.claim() != nil || w.binding() != nil {
+		t.Errorf("claim %v and binding %v are left", w.claim(), w.binding())
+	}
+}
+
+// Nothing is created for a Pod that the webhook did not make as it is, nor for one that has ended.
+func TestNoBinding(t *testing.T) {
+	forged, copied, ended := targetPod("1"), targetPod("2"), targetPod("3")
+	later, unnamed, bare, powerful := targetPod("4"), targetPod("5"), targetPod("6"), targetPod("7")
+	delete(unnamed.Annotations, sondev1.KeyFluentPVC)
+	bare.Spec.Containers = bare.Spec.Containers[:1]
+	later.Annotations[sondev1.KeyFluentPVC] = "metrics"
+	powerful.Spec.ServiceAccountName = "other"
+	forged.Annotations[sondev1.AnnotationClaim] += "00"
+	copied.Annotations[sondev1.AnnotationClaim] = claim.Ref{FluentPVC: "logs", Claim: claimName}.Sign(key, "bank")
+	ended.Status.Phase = corev1.PodSucceeded
+	for name, pod := range map[string]*corev1.Pod{
+		"forged": forged, "of another namespace": copied, "ended": ended,
+		"names another": later, "names none": unnamed, "without the sidecar": bare, "of another ServiceAccount": powerful,
+	} {
+		t.Run(name, func(t *testing.T) {
+			f := fluentPVC()
+			f.Spec.PVCFinalizerJobSpecTemplate.Template.Spec.ServiceAccountName = "uploader"
+			if pod != powerful {
+				pod.Spec.ServiceAccountName = "uploader"
+			}
+			w := newWorld(t, f, pod)
+			if n := w.settled(); n != 0 || w.binding() != nil {
+				t.Errorf("%d writes, binding %v", n, w.binding())
+			}
+		})
+	}
+}
+
+func TestPodOfADeletedFluentPVC(t *testing.T) {
+	w := newWorld(t, targetPod("1"))
+	w.pass()
+	if event := <-w.events.Events; w.binding() != nil || !strings.Contains(event, "create it again, or delete the Pod") {
+		t.Errorf("binding %v, event %q", w.binding(), event)
+	}
+}
+
+func TestForeignClaimIsNotTouched(t *testing.T) {
+	foreign := &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: claimName, UID: "theirs"}}
+	pod := targetPod("1")
+	w := newWorld(t, fluentPVC(), pod, foreign)
+	if result := w.pass(); result.RequeueAfter != minRefusedDelay {
+		t.Errorf("next pass after %s, want %s", result.RequeueAfter, minRefusedDelay)
+	}
+	b := w.wantPhase(sondev1.BindingPending)
+	if c := apimeta.FindStatusCondition(b.Status.Conditions, sondev1.ConditionClaimCreated); c.Reason != sondev1.ReasonClaimConflict {
+		t.Errorf("condition %+v", c)
+	}
+	w.endPod(pod)
+	w.settled()
+	if w.binding() != nil || w.claim() == nil || w.claim().UID != "theirs" {
+		t.Errorf("binding %v, claim %v: want the foreign claim alone", w.binding(), w.claim())
+	}
+}
+
+func TestRefusedClaim(t *testing.T) {
+	resource := corev1.Resource("persistentvolumeclaims")
+	tests := map[string]struct {
+		err        error
+		wantReason string
+		wantText   string
+	}{
+		"right withdrawn": {
+			apierrors.NewForbidden(resource, claimName, errors.New(`User "m" cannot create resource "persistentvolumeclaims" in API group "" in the namespace "shop"`)),
+			sondev1.ReasonNotPermitted, "kubectl sonde fluentpvc allow -n shop",
+		},
+		"quota": {apierrors.NewForbidden(resource, claimName, errors.New("exceeded quota: storage")), sondev1.ReasonClaimRefused, "exceeded quota: storage"},
+	}
+	for name, tc := range tests {
+		t.Run(name, func(t *testing.T) {
+			pod := targetPod("1")
+			pod.OwnerReferences = []metav1.OwnerReference{{APIVersion: "apps/v1", Kind: "ReplicaSet", Name: "web", UID: "rs", Controller: new(true)}}
+			w := newWorld(t, fluentPVC(), pod)
+			w.refuse = func(o client.Object) error {
+				if _, ok := o.(*corev1.PersistentVolumeClaim); ok {
+					return tc.err
+				}
+				return nil
+			}
+			w.pass()
+			b := w.wantPhase(sondev1.BindingPending)
+			c := apimeta.FindStatusCondition(b.Status.Conditions, sondev1.ConditionClaimCreated)
+			if c.Reason != tc.wantReason || !strings.Contains(c.Message, tc.wantText) {
+				t.Errorf("condition %+v", c)
+			}
+			if n := len(w.events.Events); n != 3 {
+				t.Errorf("%d Events, want one each on binding, Pod and ReplicaSet", n)
+			}
+			w.clock.SetTime(noon.Add(time.Hour))
+			if result := w.pass(); result.RequeueAfter != maxRefusedDelay {
+				t.Errorf("after an hour the next pass is after %s, want %s", result.RequeueAfter, maxRefusedDelay)
+			}
+			w.refuse = func(client.Object) error { return nil }
+			w.settled()
+			w.wantPhase(sondev1.BindingReady)
+		})
+	}
+}
+
+func TestEviction(t *testing.T) {
+	pod := targetPod("1")
+	w := newWorld(t, fluentPVC(), pod)
+	w.settled()
+	w.bind()
+	pod.Status = corev1.PodStatus{Phase: corev1.PodRunning, ContainerStatuses: []corev1.ContainerStatus{{Name: "app", State: running}, {Name: "sidecar", State: exited}}}
+	if err := w.Status().Update(t.Context(), pod); err != nil {
+		t.Fatal(err)
+	}
+	w.refuse = func(o client.Object) error {
+		if _, ok := o.(*corev1.Pod); ok {
+			return apierrors.NewTooManyRequests("Cannot evict pod as it would violate the pod's disruption budget.", 10)
+		}
+		return nil
+	}
+	if result := w.pass(); result.RequeueAfter != evictionDelay {
+		t.Errorf("next pass after %s, want %s", result.RequeueAfter, evictionDelay)
+	}
+	b := w.wantPhase(sondev1.BindingReady)
+	if c := apimeta.FindStatusCondition(b.Status.Conditions, sondev1.ConditionSidecarHealthy); c.Reason != sondev1.ReasonEvictionBlocked {
+		t.Errorf("condition %+v", c)
+	}
+	w.refuse = func(client.Object) error { return nil }
+	w.pass()
+	b = w.wantPhase(sondev1.BindingReady)
+	if c := apimeta.FindStatusCondition(b.Status.Conditions, sondev1.ConditionSidecarHealthy); c.Reason != sondev1.ReasonSidecarEnded {
+		t.Errorf("condition %+v", c)
+	}
+}
+
+func TestPause(t *testing.T) {
+	w := newWorld(t, fluentPVC(), targetPod("1"), &corev1.ConfigMap{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "sonde-system", Name: "sonde-config"}, Data: map[string]string{"paused": "true"},
+	})
+	if n := w.settled(); n != 0 {
+		t.Errorf("%d writes while paused", n)
+	}
+}

@@ -1,0 +1,112 @@
+package fluentpvc
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"time"
+
+	batchv1 "k8s.io/api/batch/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	sondev1 "github.com/sonde-operator/sonde/api/v1alpha1"
+	"github.com/sonde-operator/sonde/internal/operator/gone"
+)
+
+// observation is what a pass has read of one binding.
+type observation struct {
+	now     time.Time
+	binding *sondev1.FluentPVCBinding
+	// pod of the binding, or nil if it is gone.
+	pod *corev1.Pod
+	// users are the names of other Pods that use the claim and have not ended.
+	users []string
+	// claim of the binding, or nil. A claim of the same name that belongs to someone else is foreign.
+	claim   *corev1.PersistentVolumeClaim
+	foreign bool
+	// job of the current attempt, or nil.
+	job *batchv1.Job
+	// namespaceEnding: the namespace is being deleted, so nothing can be created in it.
+	namespaceEnding bool
+}
+
+// observe reads what a pass decides by: from the caches, or from the API server if live.
+func (r *Reconciler) observe(ctx context.Context, b *sondev1.FluentPVCBinding, live bool) (*observation, error) {
+	o := &observation{now: r.Clock.Now(), binding: b}
+	main, own := client.Reader(r.Client), r.Own
+	if live {
+		main, own = r.Live, r.Live
+	}
+	if err := o.readPods(ctx, r.Client, main); err != nil {
+		return nil, err
+	}
+	claim := &corev1.PersistentVolumeClaim{}
+	if found, err := read(ctx, own, client.ObjectKeyFromObject(b), claim); err != nil {
+		return nil, fmt.Errorf("get claim: %w", err)
+	} else if found {
+		o.setClaim(claim)
+	}
+	if attempt := b.Status.Attempt; attempt > 0 {
+		job := &batchv1.Job{}
+		found, err := read(ctx, own, client.ObjectKey{Namespace: b.Namespace, Name: jobName(b, attempt)}, job)
+		if err != nil {
+			return nil, fmt.Errorf("get job: %w", err)
+		}
+		if found && metav1.IsControlledBy(job, b) {
+			o.job = job
+		}
+	}
+	ns := &metav1.PartialObjectMetadata{}
+	ns.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("Namespace"))
+	found, err := read(ctx, r.Client, client.ObjectKey{Name: b.Namespace}, ns)
+	o.namespaceEnding = err == nil && (!found || !ns.DeletionTimestamp.IsZero())
+	return o, err
+}
+
+func (o *observation) setClaim(claim *corev1.PersistentVolumeClaim) {
+	if o.foreign = !owns(o.binding, claim); !o.foreign {
+		o.claim = claim
+	}
+}
+
+// readPods reads the binding's Pod from main, and the other Pods that use the claim from the cache, which has an index.
+func (o *observation) readPods(ctx context.Context, cached client.Reader, main client.Reader) error {
+	b := o.binding
+	pod := &corev1.Pod{}
+	found, err := read(ctx, main, client.ObjectKey{Namespace: b.Namespace, Name: b.Spec.Pod.Name}, pod)
+	if err != nil {
+		return fmt.Errorf("get pod: %w", err)
+	}
+	if found && string(pod.UID) == b.Spec.Pod.UID {
+		o.pod = pod
+	}
+	users, err := podsOf(ctx, cached, b.Namespace, b.Name)
+	if err != nil {
+		return err
+	}
+	for i := range users {
+		p := &users[i]
+		if string(p.UID) != b.Spec.Pod.UID && !ended(p) {
+			o.users = append(o.users, p.Name)
+		}
+	}
+	slices.Sort(o.users)
+	return nil
+}
+
+// podsOf returns the Pods of a namespace that use a claim, from the cache.
+func podsOf(ctx context.Context, cached client.Reader, namespace, claim string) ([]corev1.Pod, error) {
+	var pods corev1.PodList
+	if err := cached.List(ctx, &pods, client.InNamespace(namespace), client.MatchingFields{IndexClaims: claim}); err != nil {
+		return nil, fmt.Errorf("list pods of the claim: %w", err)
+	}
+	return pods.Items, nil
+}
+
+// read gets an object, and reports false if it does not exist.
+func read(ctx context.Context, from client.Reader, key client.ObjectKey, o client.Object) (bool, error) {
+	err := from.Get(ctx, key, o)
+	return err == nil, gone.Ignore(err)
+}

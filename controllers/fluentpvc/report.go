@@ -1,0 +1,211 @@
+package fluentpvc
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	apimeta "k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	sondev1 "github.com/sonde-operator/sonde/api/v1alpha1"
+	"github.com/sonde-operator/sonde/internal/wire/text"
+)
+
+// maxNote is below the limit of the API server for Events, 1024 bytes.
+const maxNote = 1000
+
+// again returns when the next pass is due without an event; 0 means never.
+func (d result) again(o *observation) time.Duration {
+	switch {
+	case o.namespaceEnding:
+		return 0
+	case d.tried == evictPod:
+		return evictionDelay
+	case d.refused != nil:
+		return refusedDelay(o)
+	default:
+		return max(o.wait(), 0)
+	}
+}
+
+// refusedDelay is a fifth of the time for which the write has been refused, so that the delays grow.
+func refusedDelay(o *observation) time.Duration {
+	since := time.Duration(0)
+	for _, name := range []string{sondev1.ConditionClaimCreated, sondev1.ConditionFinalized} {
+		if c := apimeta.FindStatusCondition(o.binding.Status.Conditions, name); c != nil && c.Status == metav1.ConditionFalse {
+			since = max(since, o.now.Sub(c.LastTransitionTime.Time))
+		}
+	}
+	return min(max(since/5, minRefusedDelay), maxRefusedDelay)
+}
+
+// report writes every condition.
+func report(o *observation, d result) {
+	b := o.binding
+	b.Status.Phase = phaseOf(b)
+	if b.Status.PhaseTime == nil {
+		b.Status.PhaseTime = new(metav1.NewTime(o.now.Truncate(time.Second)))
+	}
+	for _, c := range []metav1.Condition{claimCondition(o, d), sidecarCondition(o, d), finalizedCondition(o, d)} {
+		c.ObservedGeneration, c.LastTransitionTime = b.Generation, metav1.NewTime(o.now.Truncate(time.Second))
+		c.Message = text.OneLine(c.Message, maxNote)
+		apimeta.SetStatusCondition(&b.Status.Conditions, c)
+	}
+}
+
+func condition(kind string, status metav1.ConditionStatus, reason, message string) metav1.Condition {
+	return metav1.Condition{Type: kind, Status: status, Reason: reason, Message: message}
+}
+
+func claimCondition(o *observation, d result) metav1.Condition {
+	is := func(status metav1.ConditionStatus, reason, message string) metav1.Condition {
+		return condition(sondev1.ConditionClaimCreated, status, reason, message)
+	}
+	if o.claim != nil && !o.claim.DeletionTimestamp.IsZero() {
+		message := "the claim is being deleted"
+		if o.pod != nil {
+			message += "; Kubernetes keeps it until Pod " + o.pod.Name + ", which has ended, is deleted"
+		}
+		return is(metav1.ConditionFalse, sondev1.ReasonClaimDeleted, message)
+	}
+	switch phaseOf(o.binding) {
+	case sondev1.BindingPending:
+		switch {
+		case o.namespaceEnding:
+			return is(metav1.ConditionFalse, sondev1.ReasonNamespaceEnding, "the namespace is being deleted")
+		case d.refused != nil:
+			return is(metav1.ConditionFalse, refusedReason(d.refused, sondev1.ReasonClaimRefused), explain(o, d.refused))
+		default:
+			return is(metav1.ConditionFalse, sondev1.ReasonClaimPending, "the claim does not exist yet")
+		}
+	case sondev1.BindingUnknown:
+		return is(metav1.ConditionFalse, sondev1.ReasonClaimLost, "the volume of the claim is gone: restore it, or give the data up with "+discardCommand(o))
+	case sondev1.BindingDataLost:
+		return is(metav1.ConditionFalse, sondev1.ReasonClaimLost, "the claim was deleted before its data was processed: the binding is deleted after 24 hours")
+	case sondev1.BindingDiscarded:
+		return is(metav1.ConditionTrue, sondev1.ReasonDiscarded, "the claim is being deleted")
+	default:
+		return is(metav1.ConditionTrue, sondev1.ReasonClaimCreated, "the claim exists")
+	}
+}
+
+func sidecarCondition(o *observation, d result) metav1.Condition {
+	is := func(status metav1.ConditionStatus, reason, message string) metav1.Condition {
+		return condition(sondev1.ConditionSidecarHealthy, status, reason, message)
+	}
+	sidecar := o.binding.Spec.Template.SidecarContainerTemplate.Name
+	switch {
+	case o.podEnded():
+		return is(metav1.ConditionTrue, sondev1.ReasonPodEnded, "the Pod has ended")
+	case !sidecarEnded(o.pod, sidecar):
+		return is(metav1.ConditionTrue, sondev1.ReasonPodRunning, "no container has outlived the sidecar")
+	case d.tried == evictPod:
+		return is(metav1.ConditionFalse, sondev1.ReasonEvictionBlocked, "container "+sidecar+" has ended or restarted, and the Pod cannot be evicted yet: "+d.refused.Error())
+	case !o.sidecarUnhealthy() && o.pod.DeletionTimestamp.IsZero():
+		return is(metav1.ConditionFalse, sondev1.ReasonSidecarUnsupervised,
+			"container "+sidecar+" has ended or restarted; the Pod stays, because deletePodIfSidecarContainerTerminationDetected is false")
+	default:
+		return is(metav1.ConditionFalse, sondev1.ReasonSidecarEnded, "container "+sidecar+" has ended or restarted while another container ran: the Pod is evicted")
+	}
+}
+
+func finalizedCondition(o *observation, d result) metav1.Condition {
+	is := func(status metav1.ConditionStatus, reason, message string) metav1.Condition {
+		return condition(sondev1.ConditionFinalized, status, reason, message)
+	}
+	s := &o.binding.Status
+	job := jobName(o.binding, max(s.Attempt, 1))
+	switch phaseOf(o.binding) {
+	case sondev1.BindingOutOfUse:
+		switch {
+		case o.namespaceEnding:
+			return is(metav1.ConditionFalse, sondev1.ReasonNamespaceEnding, "the namespace is being deleted")
+		case len(o.users) > 0:
+			return is(metav1.ConditionFalse, sondev1.ReasonClaimInUse, "other Pods use the claim: "+strings.Join(o.users, ", "))
+		case d.refused != nil:
+			return is(metav1.ConditionFalse, refusedReason(d.refused, sondev1.ReasonFinalizerRefused), explain(o, d.refused))
+		case s.Failures > 0:
+			return is(metav1.ConditionFalse, sondev1.ReasonJobFailed, fmt.Sprintf("Job %s has failed, the next attempt follows: kubectl logs -n %s job/%s", job, o.binding.Namespace, job))
+		}
+		return is(metav1.ConditionFalse, sondev1.ReasonPodEnded, "the Pod has ended, and a Job follows")
+	case sondev1.BindingFinalizerJobApplied:
+		return is(metav1.ConditionFalse, sondev1.ReasonJobRunning, "Job "+job+" processes the data")
+	case sondev1.BindingFinalizerJobSucceeded:
+		return is(metav1.ConditionTrue, sondev1.ReasonJobSucceeded, "Job "+job+" has succeeded")
+	case sondev1.BindingFinalizerJobFailed:
+		return is(metav1.ConditionFalse, sondev1.ReasonAttemptsExhausted, fmt.Sprintf(
+			"%d finalizer Jobs have failed, the last is %s: read its log, then repeat it with \"kubectl sonde fluentpvc retry %s -n %s\", or give the data up with %s",
+			max(s.Failures, 1), job, o.binding.Name, o.binding.Namespace, discardCommand(o)))
+	case sondev1.BindingDiscarded:
+		return is(metav1.ConditionFalse, sondev1.ReasonDiscarded, "the data is given up, or there was none")
+	case sondev1.BindingUnknown, sondev1.BindingDataLost:
+		return is(metav1.ConditionFalse, sondev1.ReasonClaimLost, "the data cannot be read")
+	default:
+		return is(metav1.ConditionFalse, sondev1.ReasonPodRunning, "the Pod has not ended")
+	}
+}
+
+func discardCommand(o *observation) string {
+	return fmt.Sprintf("\"kubectl sonde fluentpvc discard %s -n %s\"", o.binding.Name, o.binding.Namespace)
+}
+
+// rightMissing reports whether the API server refused a write because the namespace's admin has not bound the role, and not because
+// of a quota or a policy.
+func rightMissing(err error) bool {
+	return apierrors.IsForbidden(err) && strings.Contains(err.Error(), " cannot ")
+}
+
+func refusedReason(err error, otherwise string) string {
+	switch {
+	case rightMissing(err):
+		return sondev1.ReasonNotPermitted
+	case errors.Is(err, errNameTaken):
+		return sondev1.ReasonClaimConflict
+	default:
+		return otherwise
+	}
+}
+
+// explain says what to do about a refusal.
+func explain(o *observation, err error) string {
+	if rightMissing(err) {
+		return fmt.Sprintf("the operator may not create claims and Jobs here: an admin of the namespace runs \"kubectl sonde fluentpvc allow -n %s\"", o.binding.Namespace)
+	}
+	return err.Error()
+}
+
+// recordEvents records a new phase and a refused write on the binding, and, while the Pod waits, on the Pod and its controller. It
+// runs after the status was written, so that no later pass records the same change again.
+func (r *Reconciler) recordEvents(before *sondev1.FluentPVCBinding, o *observation, d result) {
+	b := o.binding
+	if before.Status.Phase != b.Status.Phase && b.Status.Phase != sondev1.BindingPending {
+		kind := corev1.EventTypeNormal
+		switch b.Status.Phase {
+		case sondev1.BindingFinalizerJobFailed, sondev1.BindingUnknown, sondev1.BindingDataLost:
+			kind = corev1.EventTypeWarning
+		default:
+		}
+		c := cmp.Or(apimeta.FindStatusCondition(b.Status.Conditions, sondev1.ConditionFinalized), &metav1.Condition{})
+		r.Recorder.Eventf(b, nil, kind, string(b.Status.Phase), "Follow", "%s", c.Message)
+	}
+	if d.refused == nil {
+		return
+	}
+	reason := refusedReason(d.refused, sondev1.ReasonFinalizerRefused)
+	note := text.OneLine(explain(o, d.refused), maxNote)
+	r.Recorder.Eventf(b, nil, corev1.EventTypeWarning, reason, "Follow", "%s", note)
+	if d.tried != createClaim || o.pod == nil {
+		return
+	}
+	r.Recorder.Eventf(o.pod, b, corev1.EventTypeWarning, reason, "CreateClaim", "%s", note)
+	if owner := metav1.GetControllerOf(o.pod); owner != nil {
+		r.Recorder.Eventf(&corev1.ObjectReference{
+			APIVersion: owner.APIVersion, Kind: owner.Kind, Namespace: o.pod.Namespace, Name: owner.Name, UID: owner.UID,
+		}, o.pod, corev1.EventTypeWarning, reason, "CreateClaim", "%s", note)
+	}
+}

@@ -1,0 +1,250 @@
+package fluentpvc
+
+import (
+	"context"
+	"fmt"
+
+	batchv1 "k8s.io/api/batch/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/rest"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/builder"
+	"sigs.k8s.io/controller-runtime/pkg/cache"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/controller"
+	"sigs.k8s.io/controller-runtime/pkg/event"
+	"sigs.k8s.io/controller-runtime/pkg/handler"
+	"sigs.k8s.io/controller-runtime/pkg/predicate"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+	"sigs.k8s.io/controller-runtime/pkg/source"
+
+	sondev1 "github.com/sonde-operator/sonde/api/v1alpha1"
+	"github.com/sonde-operator/sonde/internal/naming"
+	"github.com/sonde-operator/sonde/internal/operator/slim"
+)
+
+// Indexes of Pods.
+const (
+	// IndexClaims has the names of a Pod's claims.
+	IndexClaims = "claims"
+	// IndexUnscheduled has "true" for each Pod with a FluentPVC that has no node yet: it may wait for its claim.
+	IndexUnscheduled = "unscheduledFluentPVC"
+)
+
+// workers handle different claims at the same time.
+const workers = 8
+
+// IndexFields adds the indexes of this package to the manager's cache.
+func IndexFields(ctx context.Context, indexer client.FieldIndexer) error {
+	for field, extract := range map[string]client.IndexerFunc{IndexClaims: claimsOf, IndexUnscheduled: unscheduled} {
+		if err := indexer.IndexField(ctx, &corev1.Pod{}, field, extract); err != nil {
+			return fmt.Errorf("index Pods by %s: %w", field, err)
+		}
+	}
+	return nil
+}
+
+// claimsOf returns the names of a Pod's claims. The cache has slim Pods.
+func claimsOf(o client.Object) []string {
+	switch pod := o.(type) {
+	case *slim.Pod:
+		return pod.Claims()
+	case *corev1.Pod:
+		var names []string
+		for i := range pod.Spec.Volumes {
+			if c := pod.Spec.Volumes[i].PersistentVolumeClaim; c != nil {
+				names = append(names, c.ClaimName)
+			}
+		}
+		return names
+	default:
+		return nil
+	}
+}
+
+// unscheduled leaves out Pods that were created with a node; the passes of their claims try again by themselves.
+func unscheduled(o client.Object) []string {
+	node := ""
+	switch pod := o.(type) {
+	case *slim.Pod:
+		node = pod.Node()
+	case *corev1.Pod:
+		node = pod.Spec.NodeName
+	}
+	if node != "" || o.GetAnnotations()[sondev1.AnnotationClaim] == "" {
+		return nil
+	}
+	return []string{"true"}
+}
+
+// CacheByObject keeps of bindings what passes read again and again. The templates are in the API server, for the passes that create
+// an object of them.
+func CacheByObject() map[client.Object]cache.ByObject {
+	return map[client.Object]cache.ByObject{&sondev1.FluentPVCBinding{}: {Transform: stripBinding}}
+}
+
+func stripBinding(o any) (any, error) {
+	b, ok := o.(*sondev1.FluentPVCBinding)
+	if !ok {
+		return o, nil
+	}
+	t := &b.Spec.Template
+	b.Spec.Template = sondev1.FluentPVCSpec{
+		SidecarContainerTemplate:                       corev1.Container{Name: t.SidecarContainerTemplate.Name},
+		DeletePodIfSidecarContainerTerminationDetected: t.DeletePodIfSidecarContainerTerminationDetected,
+		SidecarMode: t.SidecarMode, Retention: t.Retention, Finalizer: t.Finalizer,
+	}
+	b.ManagedFields, b.Labels = nil, nil
+	return b, nil
+}
+
+// Cache holds the claims and Jobs of bindings, of all namespaces, and of these only the fields that passes read. It runs on every
+// replica, so that a standby can take over at once.
+type Cache struct{ cache.Cache }
+
+// NewCache returns the cache. The caller adds it to the manager.
+func NewCache(config *rest.Config, scheme *runtime.Scheme) (Cache, error) {
+	ours := labels.SelectorFromSet(labels.Set{sondev1.LabelKind: KindBinding})
+	c, err := cache.New(config, cache.Options{Scheme: scheme, ByObject: map[client.Object]cache.ByObject{
+		&corev1.PersistentVolumeClaim{}: {Label: ours, Transform: stripOwned},
+		&batchv1.Job{}:                  {Label: ours, Transform: stripOwned},
+	}})
+	if err != nil {
+		return Cache{}, fmt.Errorf("create the cache of claims: %w", err)
+	}
+	return Cache{c}, nil
+}
+
+// NeedLeaderElection implements manager.LeaderElectionRunnable.
+func (Cache) NeedLeaderElection() bool { return false }
+
+// stripOwned keeps whose a claim or a Job is, and its state.
+func stripOwned(o any) (any, error) {
+	switch o := o.(type) {
+	case *corev1.PersistentVolumeClaim:
+		return &corev1.PersistentVolumeClaim{
+			ObjectMeta: stripMeta(&o.ObjectMeta), Spec: corev1.PersistentVolumeClaimSpec{VolumeName: o.Spec.VolumeName},
+			Status: corev1.PersistentVolumeClaimStatus{Phase: o.Status.Phase},
+		}, nil
+	case *batchv1.Job:
+		return &batchv1.Job{ObjectMeta: stripMeta(&o.ObjectMeta), Status: batchv1.JobStatus{Conditions: o.Status.Conditions}}, nil
+	default:
+		return o, nil
+	}
+}
+
+func stripMeta(m *metav1.ObjectMeta) metav1.ObjectMeta {
+	kept := metav1.ObjectMeta{
+		Namespace: m.Namespace, Name: m.Name, UID: m.UID, ResourceVersion: m.ResourceVersion, DeletionTimestamp: m.DeletionTimestamp,
+		Labels:      map[string]string{},
+		Annotations: map[string]string{sondev1.AnnotationOwner: m.Annotations[sondev1.AnnotationOwner]},
+	}
+	for _, l := range []string{sondev1.LabelKind, sondev1.LabelUID, sondev1.LabelTargetPodUID} {
+		kept.Labels[l] = m.Labels[l]
+	}
+	if owner := metav1.GetControllerOf(m); owner != nil {
+		kept.OwnerReferences = []metav1.OwnerReference{*owner}
+	}
+	return kept
+}
+
+// SetupWithManager watches what passes read, so that none has to poll. own and paused are the caches of Own and PauseConfig.
+func (r *Reconciler) SetupWithManager(mgr ctrl.Manager, own, paused cache.Cache) error {
+	owner := handler.EnqueueRequestsFromMapFunc(ownerOf)
+	ended := builder.WithPredicates(predicate.Funcs{
+		CreateFunc: func(event.CreateEvent) bool { return false },
+		DeleteFunc: func(event.DeleteEvent) bool { return false },
+	})
+	namespaces := &metav1.PartialObjectMetadata{}
+	namespaces.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("Namespace"))
+	return ctrl.NewControllerManagedBy(mgr).
+		Named("fluentpvc").
+		WithOptions(controller.Options{MaxConcurrentReconciles: workers}).
+		For(&sondev1.FluentPVCBinding{}, builder.WithPredicates(predicate.Funcs{UpdateFunc: bindingChanged})).
+		Watches(&corev1.Pod{}, handler.EnqueueRequestsFromMapFunc(r.bindingsOf), builder.WithPredicates(predicate.Funcs{UpdateFunc: podChanged})).
+		Watches(&sondev1.FluentPVC{}, handler.EnqueueRequestsFromMapFunc(r.waiting), builder.WithPredicates(predicate.Funcs{
+			UpdateFunc: func(event.UpdateEvent) bool { return false }, DeleteFunc: func(event.DeleteEvent) bool { return false },
+		})).
+		WatchesMetadata(namespaces, handler.EnqueueRequestsFromMapFunc(r.bindingsIn), ended).
+		WatchesRawSource(source.Kind(own, client.Object(&corev1.PersistentVolumeClaim{}), owner)).
+		WatchesRawSource(source.Kind(own, client.Object(&batchv1.Job{}), owner)).
+		WatchesRawSource(source.Kind(paused, client.Object(&corev1.ConfigMap{}), handler.EnqueueRequestsFromMapFunc(r.waiting))).
+		Complete(r.Watchdog.Watch("fluentpvc", r))
+}
+
+// ownerOf wakes the binding that a claim or a Job belongs to.
+func ownerOf(_ context.Context, o client.Object) []reconcile.Request {
+	if key, ok := naming.ParseOwner(o.GetAnnotations()[sondev1.AnnotationOwner]); ok && key.Namespace == o.GetNamespace() {
+		return []reconcile.Request{{NamespacedName: key}}
+	}
+	return nil
+}
+
+// bindingsOf wakes the claim that a Pod's annotation names, if the Pod has it, and the bindings of its other claims.
+func (r *Reconciler) bindingsOf(ctx context.Context, o client.Object) []reconcile.Request {
+	var requests []reconcile.Request
+	for _, name := range claimsOf(o) {
+		key := types.NamespacedName{Namespace: o.GetNamespace(), Name: name}
+		if o.GetAnnotations()[sondev1.AnnotationClaim] == "" {
+			if found, err := read(ctx, r.Client, key, &sondev1.FluentPVCBinding{}); err != nil || !found {
+				continue
+			}
+		}
+		requests = append(requests, reconcile.Request{NamespacedName: key})
+	}
+	return requests
+}
+
+// bindingsIn wakes the bindings of a namespace.
+func (r *Reconciler) bindingsIn(ctx context.Context, o client.Object) []reconcile.Request {
+	return r.bindings(ctx, client.InNamespace(o.GetName()))
+}
+
+// waiting wakes all bindings, and all Pods that wait for theirs.
+func (r *Reconciler) waiting(ctx context.Context, _ client.Object) []reconcile.Request {
+	requests := r.bindings(ctx)
+	var pods corev1.PodList
+	if err := r.List(ctx, &pods, client.MatchingFields{IndexUnscheduled: "true"}); err != nil {
+		ctrl.LoggerFrom(ctx).Error(err, "Listing Pods that wait for a claim failed")
+	}
+	for i := range pods.Items {
+		requests = append(requests, r.bindingsOf(ctx, &pods.Items[i])...)
+	}
+	return requests
+}
+
+func (r *Reconciler) bindings(ctx context.Context, in ...client.ListOption) []reconcile.Request {
+	var all sondev1.FluentPVCBindingList
+	if err := r.List(ctx, &all, append(in, client.UnsafeDisableDeepCopy)...); err != nil {
+		ctrl.LoggerFrom(ctx).Error(err, "Listing bindings failed")
+	}
+	requests := make([]reconcile.Request, len(all.Items))
+	for i := range all.Items {
+		requests[i].NamespacedName = client.ObjectKeyFromObject(&all.Items[i])
+	}
+	return requests
+}
+
+// podChanged ignores updates of fields that the cache does not keep.
+func podChanged(e event.UpdateEvent) bool {
+	before, ok1 := e.ObjectOld.(*slim.Pod)
+	now, ok2 := e.ObjectNew.(*slim.Pod)
+	return !ok1 || !ok2 || !now.Equal(before)
+}
+
+// bindingChanged ignores the status, which only this controller writes.
+func bindingChanged(e event.UpdateEvent) bool {
+	return predicate.AnnotationChangedPredicate{}.Update(e) || e.ObjectOld.GetDeletionTimestamp().IsZero() != e.ObjectNew.GetDeletionTimestamp().IsZero() ||
+		phaseChanged(e)
+}
+
+// phaseChanged wakes a binding after each change of its phase: the next row may apply at once.
+func phaseChanged(e event.UpdateEvent) bool {
+	before, ok1 := e.ObjectOld.(*sondev1.FluentPVCBinding)
+	now, ok2 := e.ObjectNew.(*sondev1.FluentPVCBinding)
+	return !ok1 || !ok2 || before.Status.Phase != now.Status.Phase
+}

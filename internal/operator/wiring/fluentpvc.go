@@ -1,0 +1,48 @@
+package wiring
+
+import (
+	"context"
+	"errors"
+
+	"k8s.io/utils/clock"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/webhook"
+
+	sondev1 "github.com/sonde-operator/sonde/api/v1alpha1"
+	"github.com/sonde-operator/sonde/controllers/fluentpvc"
+	"github.com/sonde-operator/sonde/internal/operator/access"
+	"github.com/sonde-operator/sonde/internal/operator/stamp"
+	"github.com/sonde-operator/sonde/internal/operator/webhookpath"
+	"github.com/sonde-operator/sonde/webhooks/admission"
+	fluentpvcwebhook "github.com/sonde-operator/sonde/webhooks/fluentpvc"
+	"github.com/sonde-operator/sonde/webhooks/sidecar"
+)
+
+// addFluentPVC adds the controller of bindings and the webhooks of FluentPVCs and of Pods that name one.
+func (m *manager) addFluentPVC(ctx context.Context, mgr ctrl.Manager) error {
+	own, err := fluentpvc.NewCache(mgr.GetConfig(), mgr.GetScheme())
+	if err != nil {
+		return err
+	}
+	r := &fluentpvc.Reconciler{
+		Client: mgr.GetClient(), Own: own, Live: m.live, PauseConfig: m.pauses, Key: m.key, Namespace: m.Agent.Namespace,
+		Recorder: mgr.GetEventRecorder("sonde"), Clock: clock.RealClock{}, Watchdog: m.watchdog,
+	}
+	m.addFluentPVCWebhooks(mgr)
+	return errors.Join(mgr.Add(own), fluentpvc.IndexFields(ctx, mgr.GetFieldIndexer()), r.SetupWithManager(mgr, own, m.pauses))
+}
+
+func (m *manager) addFluentPVCWebhooks(mgr ctrl.Manager) {
+	server, secret := mgr.GetWebhookServer(), webhookpath.New(m.key, clock.RealClock{})
+	admission.Register(server, webhookpath.FluentPVC, secret, m.intake.HookCluster(&webhook.Admission{Handler: &fluentpvcwebhook.Handler{
+		Live: m.live, Reviews: access.NewReviewer(m.live), Key: m.key, OperatorNamespace: m.Agent.Namespace, Clock: clock.RealClock{},
+	}}, nil))
+	admission.Register(server, webhookpath.Sidecar, secret, m.podIntake.Hook(&webhook.Admission{Handler: &sidecar.Handler{
+		Cache: mgr.GetClient(), Live: m.live, Rights: sidecar.NewOwnRights(m.live, clock.RealClock{}), Bindings: sidecar.NewBindings(mgr.GetClient(), clock.RealClock{}),
+		Verify: func(f *sondev1.FluentPVC) error {
+			_, err := stamp.VerifyFluentPVC(m.key, f)
+			return err
+		},
+		Key: m.key, OperatorNamespace: m.Agent.Namespace,
+	}}, nil))
+}

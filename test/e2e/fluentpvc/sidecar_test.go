@@ -1,0 +1,166 @@
+//go:build e2e
+
+package fluentpvc
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	apimeta "k8s.io/apimachinery/pkg/api/meta"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	sondev1 "github.com/sonde-operator/sonde/api/v1alpha1"
+	"github.com/sonde-operator/sonde/test/cluster"
+)
+
+// ended is one case of the source's matrix: a Pod whose sidecar ends while its application runs.
+type ended struct {
+	name    string
+	pod     *corev1.Pod
+	claim   string
+	evicted bool
+}
+
+// The sidecar ends with 0 or 1, once or again and again; the FluentPVC asks for evictions or not; and it is kept or deleted
+// meanwhile. An evicted Pod goes by itself. Any other stays until it is deleted. Each volume is processed and deleted.
+func TestFluentPVCSidecarEnds(t *testing.T) {
+	var cases []ended
+	for _, exit := range []int{0, 1} {
+		for _, evict := range []bool{true, false} {
+			for _, deleted := range []bool{true, false} {
+				cases = append(cases, endingSidecars(t, exit, evict, deleted)...)
+			}
+		}
+	}
+	for _, c := range cases {
+		t.Run(c.name, func(t *testing.T) {
+			if !c.evicted {
+				awaitUnsupervised(t, c)
+				cluster.DeleteNow(t, c.pod)
+			}
+			cluster.Gone(t, c.pod, 90*time.Second)
+			cluster.Gone(t, &sondev1.FluentPVCBinding{ObjectMeta: objectMeta(c.pod.Namespace, c.claim)}, 90*time.Second)
+			cluster.Gone(t, &corev1.PersistentVolumeClaim{ObjectMeta: objectMeta(c.pod.Namespace, c.claim)}, time.Second)
+		})
+	}
+}
+
+// endingSidecars creates two Pods whose sidecars end with this code: one restarts its containers, and one does not.
+func endingSidecars(t *testing.T, exit int, evict, deleted bool) []ended {
+	t.Helper()
+	ns := cluster.Namespace(t, nil)
+	cluster.AllowFluentPVC(t, ns)
+	f := cluster.FluentPVC(t, ns, func(s *sondev1.FluentPVCSpec) {
+		s.DeletePodIfSidecarContainerTerminationDetected = &evict
+		s.SidecarContainerTemplate.Args = []string{"ship", "-after", "2s", "-exit", strconv.Itoa(exit)}
+	})
+	var cases []ended
+	for _, policy := range []corev1.RestartPolicy{corev1.RestartPolicyNever, corev1.RestartPolicyAlways} {
+		pod := cluster.WriterPod(ns, "restarts-"+map[corev1.RestartPolicy]string{corev1.RestartPolicyNever: "never", corev1.RestartPolicyAlways: "always"}[policy], f, "-stay")
+		pod.Spec.RestartPolicy = policy
+		cases = append(cases, ended{
+			name: fmt.Sprintf("exit %d, restart %s, evict %v, deleted %v", exit, policy, evict, deleted),
+			pod:  pod, claim: create(t, pod), evicted: evict,
+		})
+	}
+	if deleted {
+		for _, c := range cases {
+			cluster.AwaitBinding(t, ns, c.claim, sondev1.BindingReady, 30*time.Second)
+		}
+		cluster.DeleteNow(t, f)
+	}
+	return cases
+}
+
+// awaitUnsupervised waits until the binding says that the sidecar has ended and that the Pod stays.
+func awaitUnsupervised(t *testing.T, c ended) {
+	t.Helper()
+	cluster.Eventually(t, time.Minute, "condition SidecarHealthy False", func(ctx context.Context) error {
+		b := &sondev1.FluentPVCBinding{}
+		if err := cluster.Admin.Get(ctx, client.ObjectKey{Namespace: c.pod.Namespace, Name: c.claim}, b); err != nil {
+			return err
+		}
+		condition := apimeta.FindStatusCondition(b.Status.Conditions, sondev1.ConditionSidecarHealthy)
+		if condition == nil || condition.Reason != sondev1.ReasonSidecarUnsupervised {
+			return fmt.Errorf("condition %+v", condition)
+		}
+		return nil
+	})
+	if err := cluster.Admin.Get(t.Context(), client.ObjectKeyFromObject(c.pod), &corev1.Pod{}); err != nil {
+		t.Errorf("the Pod does not stay: %v", err)
+	}
+}
+
+// A finalizer Job that fails twice and then succeeds ends once. One that always fails keeps the claim, until retry or discard.
+func TestFluentPVCAttempts(t *testing.T) {
+	ns := cluster.Namespace(t, nil)
+	cluster.AllowFluentPVC(t, ns)
+	f := cluster.FluentPVC(t, ns, func(s *sondev1.FluentPVCSpec) {
+		s.Finalizer = sondev1.FinalizerPolicy{MaxAttempts: 2, Backoff: "1s"}
+		s.PVCFinalizerJobSpecTemplate.Template.Spec = cluster.FinalizerSpec("sum", "-dir", cluster.VolumePath, "-fail", "2")
+	})
+	pod := cluster.WriterPod(ns, "writer", f, "-stay")
+	claim := create(t, pod)
+	cluster.AwaitBinding(t, ns, claim, sondev1.BindingReady, 30*time.Second)
+	cluster.DeleteNow(t, pod)
+	b := cluster.AwaitBinding(t, ns, claim, sondev1.BindingFinalizerJobFailed, 2*time.Minute)
+	if b.Status.Attempt != 2 {
+		t.Errorf("%d attempts, want 2", b.Status.Attempt)
+	}
+	if err := cluster.Admin.Get(t.Context(), client.ObjectKey{Namespace: ns, Name: claim}, &corev1.PersistentVolumeClaim{}); err != nil {
+		t.Fatalf("the claim is not kept: %v", err)
+	}
+	run(t, "fluentpvc", "retry", claim, "-n", ns)
+	cluster.NoClaims(t, ns, 30*time.Second)
+
+	always := cluster.Namespace(t, nil)
+	cluster.AllowFluentPVC(t, always)
+	f = cluster.FluentPVC(t, always, func(s *sondev1.FluentPVCSpec) {
+		s.Finalizer = sondev1.FinalizerPolicy{MaxAttempts: 1}
+		s.PVCFinalizerJobSpecTemplate.Template.Spec = cluster.FinalizerSpec("sum", "-dir", cluster.VolumePath, "-fail", "-1")
+	})
+	pod = cluster.WriterPod(always, "writer", f, "-stay")
+	claim = create(t, pod)
+	cluster.AwaitBinding(t, always, claim, sondev1.BindingReady, 30*time.Second)
+	cluster.DeleteNow(t, pod)
+	cluster.AwaitBinding(t, always, claim, sondev1.BindingFinalizerJobFailed, 2*time.Minute)
+	// The control: nobody else may delete the claim.
+	err := cluster.Admin.Delete(t.Context(), &corev1.PersistentVolumeClaim{ObjectMeta: objectMeta(always, claim)})
+	if !apierrors.IsForbidden(err) && !apierrors.IsInvalid(err) {
+		t.Errorf("deleting the claim: %v, want a refusal", err)
+	}
+	run(t, "fluentpvc", "discard", claim, "-n", always, "--yes")
+	cluster.NoClaims(t, always, 30*time.Second)
+}
+
+// A finalizer Job that is deleted is made again, and a binding that is deleted does not take the data with it.
+func TestFluentPVCJobDeleted(t *testing.T) {
+	ns := cluster.Namespace(t, nil)
+	cluster.AllowFluentPVC(t, ns)
+	f := cluster.FluentPVC(t, ns, func(s *sondev1.FluentPVCSpec) {
+		s.PVCFinalizerJobSpecTemplate.Template.Spec = cluster.FinalizerSpec("idle")
+	})
+	pod := cluster.WriterPod(ns, "writer", f, "-stay")
+	claim := create(t, pod)
+	cluster.AwaitBinding(t, ns, claim, sondev1.BindingReady, 30*time.Second)
+	cluster.DeleteNow(t, pod)
+	b := cluster.AwaitBinding(t, ns, claim, sondev1.BindingFinalizerJobApplied, time.Minute)
+	cluster.DeleteJobs(t, ns)
+	cluster.Eventually(t, time.Minute, "a second attempt", func(ctx context.Context) error {
+		if err := cluster.Admin.Get(ctx, client.ObjectKeyFromObject(b), b); err != nil {
+			return err
+		}
+		if b.Status.Attempt < 2 || b.Status.Phase != sondev1.BindingFinalizerJobApplied {
+			return errors.New("still attempt " + strconv.Itoa(int(b.Status.Attempt)))
+		}
+		return nil
+	})
+	run(t, "fluentpvc", "discard", claim, "-n", ns, "--yes")
+	cluster.NoClaims(t, ns, 30*time.Second)
+}

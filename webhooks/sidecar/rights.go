@@ -1,0 +1,81 @@
+package sidecar
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	authorizationv1 "k8s.io/api/authorization/v1"
+	"k8s.io/apimachinery/pkg/util/cache"
+	"k8s.io/utils/clock"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	sondev1 "github.com/sonde-operator/sonde/api/v1alpha1"
+	"github.com/sonde-operator/sonde/internal/agentjob"
+	"github.com/sonde-operator/sonde/webhooks/admission"
+)
+
+// roleFluentPVC is the ClusterRole with the rights that the manager needs in a namespace with FluentPVCs.
+const roleFluentPVC = "sonde-fluentpvc"
+
+// Rights says whether the manager may create and delete PersistentVolumeClaims and Jobs in a namespace. An error means that the
+// API server did not answer, and is never a refusal.
+type Rights interface {
+	Allowed(ctx context.Context, namespace string) (bool, error)
+}
+
+// checkRights refuses a Pod whose volume the manager could neither create nor process.
+func (h *Handler) checkRights(ctx context.Context, f *sondev1.FluentPVC, namespace string) error {
+	allowed, err := h.Rights.Allowed(ctx, namespace)
+	if err != nil || allowed {
+		return err
+	}
+	return admission.Forbidden("FluentPVC %[1]s needs the operator's right to create and delete PersistentVolumeClaims and Jobs in namespace %[2]s: ask an admin of the namespace to run \"kubectl sonde fluentpvc allow -n %[2]s\", or without the plugin \"kubectl create rolebinding %[3]s -n %[2]s --clusterrole=%[3]s --serviceaccount=%[4]s:%[5]s\"",
+		f.Name, namespace, roleFluentPVC, h.OperatorNamespace, agentjob.ManagerServiceAccount)
+}
+
+// Bounds of the answers that OwnRights keeps.
+const (
+	rightsTTL  = 10 * time.Second
+	maxAllowed = 1024
+)
+
+// OwnRights asks the API server for the manager's own rights. It keeps the answer yes for a few seconds: the Pods of a rollout
+// come together, and a right that is withdrawn meanwhile shows on the bindings. It asks again after the answer no, so that the
+// command in the message takes effect at once.
+type OwnRights struct {
+	client  client.Client
+	clock   clock.PassiveClock
+	allowed *cache.LRUExpireCache
+}
+
+// NewOwnRights returns an OwnRights that asks through the manager's client.
+func NewOwnRights(c client.Client, clk clock.PassiveClock) *OwnRights {
+	return &OwnRights{client: c, clock: clk, allowed: cache.NewLRUExpireCacheWithClock(maxAllowed, clk)}
+}
+
+// Allowed implements Rights.
+func (r *OwnRights) Allowed(ctx context.Context, namespace string) (bool, error) {
+	if _, ok := r.allowed.Get(namespace); ok {
+		return true, nil
+	}
+	asked := r.clock.Now() // the answers may show the state at the time of the question
+	for _, what := range []authorizationv1.ResourceAttributes{
+		{Verb: "create", Version: "v1", Resource: "persistentvolumeclaims"},
+		{Verb: "delete", Version: "v1", Resource: "persistentvolumeclaims"},
+		{Verb: "create", Group: "batch", Version: "v1", Resource: "jobs"},
+		{Verb: "delete", Group: "batch", Version: "v1", Resource: "jobs"},
+	} {
+		what.Namespace = namespace
+		review := &authorizationv1.SelfSubjectAccessReview{Spec: authorizationv1.SelfSubjectAccessReviewSpec{ResourceAttributes: &what}}
+		if err := r.client.Create(ctx, review); err != nil {
+			return false, fmt.Errorf("review the operator's right to %s %s in namespace %s: %w", what.Verb, what.Resource, namespace, err)
+		}
+		if !review.Status.Allowed || review.Status.Denied {
+			return false, nil
+		}
+	}
+	// The cache still returns an entry at the moment when it expires, so that comes a nanosecond early.
+	r.allowed.Add(namespace, true, rightsTTL-r.clock.Since(asked)-1)
+	return true, nil
+}

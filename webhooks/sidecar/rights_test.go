@@ -1,0 +1,85 @@
+package sidecar
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	authorizationv1 "k8s.io/api/authorization/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/fake"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
+
+	"github.com/sonde-operator/sonde/webhooks/webhooktest"
+)
+
+// reviews answers the manager's reviews.
+type reviews struct {
+	refused string // verb and resource of the right that the manager lacks
+	denied  bool
+	err     error
+	asked   []string
+}
+
+func (r *reviews) client() client.Client {
+	return fake.NewClientBuilder().WithInterceptorFuncs(interceptor.Funcs{
+		Create: func(_ context.Context, _ client.WithWatch, o client.Object, _ ...client.CreateOption) error {
+			review := o.(*authorizationv1.SelfSubjectAccessReview)
+			a := review.Spec.ResourceAttributes
+			r.asked = append(r.asked, a.Namespace+": "+a.Verb+" "+a.Resource+"."+a.Group)
+			review.Status.Allowed, review.Status.Denied = a.Verb+" "+a.Resource != r.refused, r.denied
+			return r.err
+		},
+	}).Build()
+}
+
+func TestOwnRights(t *testing.T) {
+	tests := map[string]struct {
+		reviews reviews
+		want    bool
+		wantErr bool
+	}{
+		"all":             {want: true},
+		"no create":       {reviews: reviews{refused: "create persistentvolumeclaims"}},
+		"no delete":       {reviews: reviews{refused: "delete persistentvolumeclaims"}},
+		"no Jobs":         {reviews: reviews{refused: "create jobs"}},
+		"no deleted Jobs": {reviews: reviews{refused: "delete jobs"}},
+		"denied":          {reviews: reviews{denied: true}},
+		"no answer":       {reviews: reviews{err: errors.New("no connection")}, wantErr: true},
+	}
+	for name, tc := range tests {
+		t.Run(name, func(t *testing.T) {
+			got, err := NewOwnRights(tc.reviews.client(), webhooktest.Clock()).Allowed(t.Context(), "shop")
+			if got != tc.want || (err != nil) != tc.wantErr {
+				t.Errorf("allowed: %t, %v", got, err)
+			}
+		})
+	}
+}
+
+// TestOwnRightsAreKept checks that the answer yes is kept for rightsTTL, for its namespace, and the answer no is not.
+func TestOwnRightsAreKept(t *testing.T) {
+	clk, r := webhooktest.Clock(), &reviews{refused: "create jobs"}
+	own := NewOwnRights(r.client(), clk)
+	allowed := func(namespace string, want bool) {
+		t.Helper()
+		if got, err := own.Allowed(t.Context(), namespace); err != nil || got != want {
+			t.Fatalf("allowed in %s: %t, %v", namespace, got, err)
+		}
+	}
+	allowed("shop", false)
+	r.refused, r.asked = "", nil
+	allowed("shop", true)
+	want := []string{"shop: create persistentvolumeclaims.", "shop: delete persistentvolumeclaims.", "shop: create jobs.batch", "shop: delete jobs.batch"}
+	if diff := cmp.Diff(want, r.asked); diff != "" {
+		t.Errorf("reviews (-want +got):\n%s", diff)
+	}
+	r.refused = "create jobs"
+	allowed("bank", false)
+	clk.SetTime(clk.Now().Add(rightsTTL - time.Second))
+	allowed("shop", true)
+	clk.SetTime(clk.Now().Add(time.Second))
+	allowed("shop", false)
+}
