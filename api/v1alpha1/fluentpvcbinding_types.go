@@ -46,7 +46,7 @@ const (
 	ReasonClaimCreated        = "ClaimCreated"        //
 	ReasonClaimPending        = "ClaimPending"        // not created yet
 	ReasonClaimRefused        = "ClaimRefused"        // the API server refused it, for example because of a quota
-	ReasonClaimConflict       = "ClaimConflict"       // somebody else's claim has the name
+	ReasonClaimConflict       = "ClaimConflict"       // a claim that the operator did not make has the name
 	ReasonClaimLost           = "ClaimLost"           // the claim, or its volume, is gone
 	ReasonClaimDeleted        = "ClaimDeleted"        // deleted after its data was processed or discarded
 	ReasonNotPermitted        = "NotPermitted"        // the namespace's admin has withdrawn the operator's right

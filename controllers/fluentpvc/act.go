@@ -26,7 +26,7 @@ const (
 	evictionDelay   = 10 * time.Second
 )
 
-// errNameTaken says that somebody else's object has the name of one of ours.
+// errNameTaken says that an object that the operator did not make has the name of one of its own.
 var errNameTaken = errors.New("another object has this name, and the operator did not make it: delete it, or delete the Pod")
 
 // result of a step.

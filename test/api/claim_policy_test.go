@@ -280,13 +280,16 @@ func protectClaims(t *testing.T) {
 	poll(t, "the policy to be in force", func() bool { return inForce(t.Context()) })
 }
 
-// ownerRole returns the ClusterRole that owns the operator's objects. Other tests create it too, and leave it.
+// ownerRole returns the ClusterRole that owns the operator's objects. An earlier test may have left it. A later one creates it, so
+// that a new one is deleted with the test.
 func ownerRole(t *testing.T) *rbacv1.ClusterRole {
 	t.Helper()
 	role := &rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{Name: platform.OwnerClusterRole}}
 	err := admin.Create(t.Context(), role)
 	if apierrors.IsAlreadyExists(err) {
 		err = admin.Get(t.Context(), client.ObjectKeyFromObject(role), role)
+	} else if err == nil {
+		t.Cleanup(func() { _ = admin.Delete(context.WithoutCancel(t.Context()), role) })
 	}
 	if err != nil {
 		t.Fatal(err)

@@ -139,7 +139,7 @@ func TestFluentPVCAttempts(t *testing.T) {
 	cluster.NoClaims(t, always, 30*time.Second)
 }
 
-// A finalizer Job that is deleted is made again, and a binding that is deleted does not take the data with it.
+// A finalizer Job that is deleted is made again.
 func TestFluentPVCJobDeleted(t *testing.T) {
 	ns := cluster.Namespace(t, nil)
 	cluster.AllowFluentPVC(t, ns)

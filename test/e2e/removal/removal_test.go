@@ -121,7 +121,7 @@ func TestUninstallInMidCapture(t *testing.T) {
 	}
 	t.Logf("uninstalled in %s", time.Since(before))
 	cluster.NoAgents(t, 30*time.Second)
-	for _, resource := range []string{"mutatingwebhookconfigurations", "clusterroles", "clusterrolebindings", "customresourcedefinitions", "priorityclasses", "flowschemas", "namespaces"} {
+	for _, resource := range []string{"mutatingwebhookconfigurations", "validatingadmissionpolicies", "validatingadmissionpolicybindings", "clusterroles", "clusterrolebindings", "customresourcedefinitions", "priorityclasses", "flowschemas", "namespaces"} {
 		cluster.Eventually(t, 30*time.Second, resource+" gone", func(ctx context.Context) error {
 			out, err := osexec.CommandContext(ctx, cluster.Command, "kubectl", "get", resource, "-o", "name").CombinedOutput()
 			if err != nil {
