@@ -7,21 +7,6 @@ cd "$root"
 . hack/demo/prepare.sh
 prepare
 ns=sonde-demo-fluentpvc
-context=
-[ -z "${KUBE_CONTEXT:-}" ] || context=" --context $KUBE_CONTEXT"
-say() { printf '\n# %s\n' "$@"; }
-run() {
-	printf '\n$ %s\n' "$1"
-	eval "$1"
-}
-# The printed commands say kubectl; here that is the cluster's own.
-path=$root/bin
-if [ -n "$local_cluster" ]; then
-	mkdir -p build/demo
-	printf '#!/bin/sh\nSONDE_CLUSTER_INSTANCE=%s exec %s kubectl "$@"\n' "${SONDE_CLUSTER_INSTANCE:-0}" "$cluster" >build/demo/kubectl
-	chmod +x build/demo/kubectl
-	path=$root/build/demo:$path
-fi
 export PATH=$path:$PATH
 for manifest in fluentpvc fluentpvc-writer; do
 	mkdir -p build/demo
@@ -42,7 +27,7 @@ say 'A platform engineer defines the volume, the sidecar and the finalizer Job, 
 run "kubectl$context apply --server-side -f build/demo/fluentpvc.yaml"
 say 'The admin of a namespace lets the operator create volumes and Jobs in it.'
 run "kubectl sonde$context fluentpvc allow -n $ns"
-await "${kubectl[@]}" get mutatingwebhookconfiguration sonde-fluentpvc
+run "kubectl$context wait fluentpvc/sonde-demo-logs --for=condition=Ready --timeout=60s"
 say 'A developer adds one annotation to a Pod template. Each Pod gets a volume and the sidecar.'
 run "kubectl$context apply --server-side -f build/demo/fluentpvc-writer.yaml"
 run "kubectl$context rollout status -n $ns deployment/writer --timeout=120s"

@@ -12,22 +12,7 @@ was_up=
 	prepare
 }
 ns=sonde-demo-trace
-context=
-[ -z "${KUBE_CONTEXT:-}" ] || context=" --context $KUBE_CONTEXT"
-say() { printf '\n# %s\n' "$@"; }
-run() {
-	printf '\n$ %s\n' "$1"
-	eval "$1"
-}
 
-# The printed commands say kubectl; here that is the cluster's own.
-path=$root/bin
-if [ -n "$local_cluster" ]; then
-	mkdir -p build/demo
-	printf '#!/bin/sh\nSONDE_CLUSTER_INSTANCE=%s exec %s kubectl "$@"\n' "${SONDE_CLUSTER_INSTANCE:-0}" "$cluster" >build/demo/kubectl
-	chmod +x build/demo/kubectl
-	path=$root/build/demo:$path
-fi
 say 'To type these commands yourself, run KEEP=1 make demo-trace in this directory, and then'
 run "export PATH=$path:\$PATH"
 

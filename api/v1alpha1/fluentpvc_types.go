@@ -147,11 +147,32 @@ type FluentPVCSpec struct {
 	MaxBindings int32 `json:"maxBindings,omitempty"`
 }
 
+// ConditionReady of a FluentPVC: new Pods that name it get a volume and the sidecar.
+const ConditionReady = "Ready"
+
+// Reasons of the condition Ready. ReasonNotAdmitted is one too.
+const (
+	ReasonConfigured      = "Configured"      //
+	ReasonWebhookMissing  = "WebhookMissing"  // the webhook configuration has no webhook for Pods yet
+	ReasonWebhookSettling = "WebhookSettling" // the API servers read the webhook configuration
+)
+
+// FluentPVCStatus is what the operator last observed.
+type FluentPVCStatus struct {
+	// conditions has Ready.
+	// +optional
+	// +listType=map
+	// +listMapKey=type
+	Conditions []metav1.Condition `json:"conditions,omitempty"`
+}
+
 // FluentPVC gives each Pod that names it a volume of its own and a sidecar. After the Pod has ended, a Job processes the volume,
 // and the volume is deleted.
 //
 // +kubebuilder:object:root=true
 // +kubebuilder:resource:path=fluentpvcs,singular=fluentpvc,scope=Cluster,categories=sonde
+// +kubebuilder:subresource:status
+// +kubebuilder:printcolumn:name="Ready",type=string,JSONPath=`.status.conditions[?(@.type=="Ready")].status`
 // +kubebuilder:printcolumn:name="Mode",type=string,JSONPath=`.spec.sidecarMode`
 // +kubebuilder:printcolumn:name="Volume",type=string,JSONPath=`.spec.pvcVolumeMountPath`
 // +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`
@@ -162,6 +183,8 @@ type FluentPVC struct {
 
 	// +required
 	Spec FluentPVCSpec `json:"spec,omitzero"`
+	// +optional
+	Status FluentPVCStatus `json:"status,omitzero"`
 }
 
 // FluentPVCList is a list of FluentPVCs.

@@ -2,7 +2,6 @@ package capture
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
@@ -24,6 +23,7 @@ import (
 	"github.com/sonde-operator/sonde/internal/operator/ceiling"
 	"github.com/sonde-operator/sonde/internal/operator/gone"
 	"github.com/sonde-operator/sonde/internal/operator/health"
+	"github.com/sonde-operator/sonde/internal/operator/pass"
 	"github.com/sonde-operator/sonde/internal/operator/podwatch"
 	"github.com/sonde-operator/sonde/internal/operator/sweep"
 	"github.com/sonde-operator/sonde/internal/operator/target"
@@ -37,9 +37,6 @@ func RecentFor(interval time.Duration) time.Duration { return interval * 3 / 10 
 
 // refusedDelay is the delay of the next pass after the API server refused a Job.
 const refusedDelay = 30 * time.Second
-
-// conflictDelay is the delay of the next pass after one that read a stale capture.
-const conflictDelay = 500 * time.Millisecond
 
 // Reconciler keeps one agent Job per Pod of the target of each capture of a kind, while the capture lasts and its requester has
 // the right. No decision depends on state from earlier passes.
@@ -116,12 +113,12 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 // pass observes, plans, acts and reports.
 func (r *Reconciler) pass(ctx context.Context, key types.NamespacedName, capture sondev1.Capture) (ctrl.Result, error) {
 	if err := r.ensureJobID(ctx, capture); err != nil {
-		return requeueOnConflict(ctrl.Result{}, err)
+		return pass.RequeueOnConflict(ctrl.Result{}, err)
 	}
 
 	observed, planned, err := r.observeAndPlan(ctx, capture)
 	if apierrors.IsConflict(err) {
-		return requeueOnConflict(ctrl.Result{}, err)
+		return pass.RequeueOnConflict(ctrl.Result{}, err)
 	}
 	var done actions
 	if err == nil {
@@ -135,7 +132,7 @@ func (r *Reconciler) pass(ctx context.Context, key types.NamespacedName, capture
 			return ctrl.Result{RequeueAfter: sooner(planned.again, later)}, nil
 		}
 		if perr := r.patchStatus(ctx, capture, before); perr != nil {
-			return requeueOnConflict(ctrl.Result{}, errors.Join(err, perr))
+			return pass.RequeueOnConflict(ctrl.Result{}, errors.Join(err, perr))
 		}
 		r.throttle.statusWritten(key)
 		r.recordEvents(ctx, before, capture, observed)
@@ -240,46 +237,8 @@ func copyOf(capture sondev1.Capture) sondev1.Capture {
 	return c
 }
 
-// patchStatus fails with a conflict if the spec or the status changed since the pass read them: everything else may be stale too.
-// The lock on the resourceVersion also fails if only metadata changed. No pass reads that, and a user can change it faster than
-// passes follow, so the second patch tests the spec and the status alone. It is twice as large.
 func (r *Reconciler) patchStatus(ctx context.Context, capture, before sondev1.Capture) error {
-	lock := client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{})
-	err := r.Status().Patch(ctx, capture, lock, r.Kind.fieldOwner())
-	if apierrors.IsConflict(err) {
-		tested, terr := replaceStatus(before, capture)
-		if terr != nil {
-			return fmt.Errorf("build patch of status: %w", terr)
-		}
-		if r.Status().Patch(ctx, capture, tested, r.Kind.fieldOwner()) == nil {
-			return nil
-		}
-	}
-	if gone.Ignore(err) != nil {
-		return fmt.Errorf("patch status: %w", err)
-	}
-	return nil
-}
-
-// replaceStatus returns a JSON patch that fails if the capture has another UID, spec or status than before. The webhook keeps the
-// stamp as it is.
-func replaceStatus(before, capture sondev1.Capture) (client.Patch, error) {
-	type operation struct {
-		Op    string `json:"op"`
-		Path  string `json:"path"`
-		Value any    `json:"value"`
-	}
-	was := any(before.CaptureStatus())
-	if equality.Semantic.DeepEqual(before.CaptureStatus(), &sondev1.CaptureStatus{}) {
-		was = nil // the API server has no field
-	}
-	data, err := json.Marshal([]operation{
-		{"test", "/metadata/uid", before.GetUID()},
-		{"test", "/metadata/generation", before.GetGeneration()},
-		{"test", "/status", was},
-		{"add", "/status", capture.CaptureStatus()},
-	})
-	return client.RawPatch(types.JSONPatchType, data), err
+	return pass.PatchStatus(ctx, r.Client, capture, before, before.CaptureStatus(), capture.CaptureStatus(), r.Kind.fieldOwner())
 }
 
 // sooner returns the shorter of two delays; zero means none.
@@ -296,12 +255,4 @@ func earlier(a, b time.Time) time.Time {
 		return b
 	}
 	return a
-}
-
-// requeueOnConflict turns a conflict into a delay, in which the cache catches up.
-func requeueOnConflict(result ctrl.Result, err error) (ctrl.Result, error) {
-	if apierrors.IsConflict(err) {
-		return ctrl.Result{RequeueAfter: conflictDelay}, nil
-	}
-	return result, err
 }

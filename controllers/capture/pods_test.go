@@ -19,6 +19,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	sondev1 "github.com/sonde-operator/sonde/api/v1alpha1"
+	"github.com/sonde-operator/sonde/internal/operator/pass"
 	"github.com/sonde-operator/sonde/internal/operator/pcapfilter"
 	"github.com/sonde-operator/sonde/internal/wire/account"
 	"github.com/sonde-operator/sonde/internal/wire/bpfprog"
@@ -192,8 +193,8 @@ func TestLostStatusWrite(t *testing.T) {
 func TestConflict(t *testing.T) {
 	w := newWorld(t, newCapture(), deployment("web-1")...)
 	w.patchErr = apierrors.NewConflict(schema.GroupResource{}, "pc", errors.New("changed"))
-	if res := w.pass(); res.RequeueAfter != conflictDelay {
-		t.Errorf("next pass after %v, want %v", res.RequeueAfter, conflictDelay)
+	if res := w.pass(); res.RequeueAfter != pass.ConflictDelay {
+		t.Errorf("next pass after %v, want %v", res.RequeueAfter, pass.ConflictDelay)
 	}
 	if len(w.jobs()) > 0 || w.sent() != "" {
 		t.Error("a Job was created before the jobId was stored, or an Event is wrong")

@@ -17,6 +17,7 @@ import (
 
 	sondev1 "github.com/sonde-operator/sonde/api/v1alpha1"
 	"github.com/sonde-operator/sonde/internal/kind"
+	"github.com/sonde-operator/sonde/internal/operator/slim"
 	"github.com/sonde-operator/sonde/internal/operator/target"
 )
 
@@ -102,14 +103,14 @@ func (m *replica) wakesOf(c change) []reconcile.Request {
 	wakes := target.Wakes{Kind: kind.PacketCapture, Reader: cacheReader{m.view}}
 	identity := predicate.Funcs{UpdateFunc: identityChanged}
 	spec := predicate.Or(predicate.GenerationChangedPredicate{}, predicate.AnnotationChangedPredicate{})
-	pods := predicate.Funcs{UpdateFunc: podChanged}
+	pods := predicate.Funcs{UpdateFunc: slim.PodChanged}
 	switch c.key.kind {
 	case "PacketCapture":
 		return mapped(c, spec, func(o client.Object) []reconcile.Request {
 			return []reconcile.Request{{NamespacedName: client.ObjectKeyFromObject(o)}}
 		})
 	case "Job":
-		return mapped(c, predicate.Funcs{UpdateFunc: jobChanged}, func(o client.Object) []reconcile.Request { return m.r.ownersOf(ctx, o) })
+		return mapped(c, predicate.Funcs{UpdateFunc: slim.JobChanged}, func(o client.Object) []reconcile.Request { return m.r.ownersOf(ctx, o) })
 	case "ConfigMap", "Secret":
 		created := predicate.Funcs{UpdateFunc: func(event.UpdateEvent) bool { return false }, DeleteFunc: func(event.DeleteEvent) bool { return false }}
 		return mapped(c, created, func(o client.Object) []reconcile.Request { return m.r.ownersOf(ctx, o) })

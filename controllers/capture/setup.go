@@ -72,8 +72,8 @@ func (r *Reconciler) SetupWithManager(mgr ctrl.Manager) error {
 		Named(r.Kind.controller()).
 		WithOptions(controller.Options{MaxConcurrentReconciles: workers, NewQueue: newQueue}).
 		For(r.Kind.New(), builder.WithPredicates(predicate.Or(predicate.GenerationChangedPredicate{}, predicate.AnnotationChangedPredicate{}))).
-		Watches(&batchv1.Job{}, r.throttled(r.ownersOf), builder.WithPredicates(predicate.Funcs{UpdateFunc: jobChanged})).
-		Watches(&corev1.Pod{}, r.recording(wakes, r.throttled(r.capturesOf(wakes))), builder.WithPredicates(predicate.Funcs{UpdateFunc: podChanged})).
+		Watches(&batchv1.Job{}, r.throttled(r.ownersOf), builder.WithPredicates(predicate.Funcs{UpdateFunc: slim.JobChanged})).
+		Watches(&corev1.Pod{}, r.recording(wakes, r.throttled(r.capturesOf(wakes))), builder.WithPredicates(predicate.Funcs{UpdateFunc: slim.PodChanged})).
 		// An object that was created just before its capture was deleted is swept as soon as the cache has it.
 		WatchesMetadata(coreMetadata("ConfigMap"), r.throttled(r.ownersOf), created).
 		WatchesMetadata(coreMetadata("Secret"), r.throttled(r.ownersOf), created).
@@ -115,20 +115,6 @@ func (r *Reconciler) capturesOf(wakes target.Wakes) handler.MapFunc {
 		}
 		return wakes.Pod(ctx, o)
 	}
-}
-
-// podChanged ignores updates of fields that the cache does not keep.
-func podChanged(e event.UpdateEvent) bool {
-	before, ok1 := e.ObjectOld.(*slim.Pod)
-	now, ok2 := e.ObjectNew.(*slim.Pod)
-	return !ok1 || !ok2 || !now.Equal(before)
-}
-
-// jobChanged does for Jobs what podChanged does for Pods.
-func jobChanged(e event.UpdateEvent) bool {
-	before, ok1 := e.ObjectOld.(*slim.Job)
-	now, ok2 := e.ObjectNew.(*slim.Job)
-	return !ok1 || !ok2 || !now.Equal(before)
 }
 
 // identityChanged ignores the status of workloads and namespaces, which changes all the time.

@@ -62,8 +62,8 @@ func TestPodChanged(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			now := webPod("web-1")
 			tc.change(now)
-			if got := podChanged(event.UpdateEvent{ObjectOld: slim.FromPod(webPod("web-1")), ObjectNew: slim.FromPod(now)}); got != tc.want {
-				t.Errorf("podChanged = %v, want %v", got, tc.want)
+			if got := slim.PodChanged(event.UpdateEvent{ObjectOld: slim.FromPod(webPod("web-1")), ObjectNew: slim.FromPod(now)}); got != tc.want {
+				t.Errorf("slim.PodChanged = %v, want %v", got, tc.want)
 			}
 		})
 	}

@@ -18,6 +18,7 @@ import (
 
 	sondev1 "github.com/sonde-operator/sonde/api/v1alpha1"
 	"github.com/sonde-operator/sonde/internal/operator/outcome"
+	"github.com/sonde-operator/sonde/internal/operator/pass"
 )
 
 // noSuchPage is the 404 of an API server, or of a proxy before it, for a kind that it does not serve at this moment.
@@ -51,7 +52,7 @@ func TestNoJobForStaleCapture(t *testing.T) {
 			})
 			happens(w)
 			w.writes = nil
-			if res := w.pass(); res.RequeueAfter != conflictDelay || len(w.writes) > 0 {
+			if res := w.pass(); res.RequeueAfter != pass.ConflictDelay || len(w.writes) > 0 {
 				t.Errorf("next pass after %v, writes %v: want to wait for the cache", res.RequeueAfter, w.writes)
 			}
 		})
@@ -305,7 +306,7 @@ func TestMetadataDoesNotHoldTheStatus(t *testing.T) {
 					return c.Get(ctx, key, o, opts...)
 				},
 			})
-			if res := w.pass(); (len(w.jobs()) == 1) != tc.job || (res.RequeueAfter == conflictDelay) == tc.job {
+			if res := w.pass(); (len(w.jobs()) == 1) != tc.job || (res.RequeueAfter == pass.ConflictDelay) == tc.job {
 				t.Errorf("Jobs %v, next pass after %v; want a Job: %t", w.jobNames(), res.RequeueAfter, tc.job)
 			}
 			w = newWorld(t, newCapture(func(pc *sondev1.PacketCapture) { pc.Status.JobID = "qwer" }), deployment("web-1")...)
@@ -315,7 +316,7 @@ func TestMetadataDoesNotHoldTheStatus(t *testing.T) {
 					return c.SubResource(sub).Patch(ctx, o, p, opts...)
 				},
 			})
-			if res := w.pass(); (w.capture().Status.StartTime != nil) != tc.status || (res.RequeueAfter == conflictDelay) == tc.status {
+			if res := w.pass(); (w.capture().Status.StartTime != nil) != tc.status || (res.RequeueAfter == pass.ConflictDelay) == tc.status {
 				t.Errorf("status %+v, next pass after %v; want a new status: %t", w.capture().Status, res.RequeueAfter, tc.status)
 			}
 		})

@@ -488,9 +488,11 @@ func (g gateConfig) Get(_ context.Context, key client.ObjectKey, o client.Object
 	if slices.Contains(g.gateless, "shop") {
 		return apierrors.NewNotFound(schema.GroupResource{}, key.Name)
 	}
-	c.Webhooks = []admissionregistrationv1.MutatingWebhook{{NamespaceSelector: &metav1.LabelSelector{
-		MatchExpressions: []metav1.LabelSelectorRequirement{{Key: corev1.LabelMetadataName, Operator: metav1.LabelSelectorOpIn, Values: []string{"shop"}}},
-	}}}
+	for _, name := range []string{gate.WebhookName, gate.WebhookNameRequired} {
+		c.Webhooks = append(c.Webhooks, admissionregistrationv1.MutatingWebhook{Name: name, NamespaceSelector: &metav1.LabelSelector{
+			MatchExpressions: []metav1.LabelSelectorRequirement{{Key: corev1.LabelMetadataName, Operator: metav1.LabelSelectorOpIn, Values: []string{"shop"}}},
+		}})
+	}
 	return nil
 }
 

@@ -15,7 +15,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
@@ -30,6 +29,7 @@ import (
 	"github.com/sonde-operator/sonde/internal/operator/claim"
 	"github.com/sonde-operator/sonde/internal/operator/gone"
 	"github.com/sonde-operator/sonde/internal/operator/health"
+	"github.com/sonde-operator/sonde/internal/operator/pass"
 	"github.com/sonde-operator/sonde/internal/operator/pause"
 	"github.com/sonde-operator/sonde/internal/operator/sidecar"
 	"github.com/sonde-operator/sonde/internal/wire/text"
@@ -37,9 +37,6 @@ import (
 
 // fieldOwner of the status.
 const fieldOwner = client.FieldOwner("sonde-fluentpvc")
-
-// conflictDelay is the delay of the next pass after one that read a stale binding.
-const conflictDelay = 500 * time.Millisecond
 
 // Reconciler follows one claim in each request: the claim, its binding, and its Pod. A request names the claim. No decision depends
 // on state from earlier passes.
@@ -86,7 +83,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 	}
 	if !found {
 		if binding, err = r.bind(ctx, req.NamespacedName); binding == nil || err != nil {
-			return requeueOnConflict(ctrl.Result{}, err)
+			return pass.RequeueOnConflict(ctrl.Result{}, err)
 		}
 	}
 	if !binding.DeletionTimestamp.IsZero() {
@@ -213,27 +210,10 @@ func (r *Reconciler) pass(ctx context.Context, binding *sondev1.FluentPVCBinding
 	}
 	report(o, done)
 	if !equality.Semantic.DeepEqual(before.Status, binding.Status) {
-		if perr := r.patchStatus(ctx, binding, before); perr != nil {
-			return requeueOnConflict(ctrl.Result{}, perr)
+		if perr := pass.PatchStatus(ctx, r.Client, binding, before, &before.Status, &binding.Status, fieldOwner); perr != nil {
+			return pass.RequeueOnConflict(ctrl.Result{}, perr)
 		}
 		r.recordEvents(before, o, done)
 	}
 	return ctrl.Result{RequeueAfter: done.again(o)}, err
-}
-
-// patchStatus fails with a conflict if the binding changed since the pass read it.
-func (r *Reconciler) patchStatus(ctx context.Context, binding, before *sondev1.FluentPVCBinding) error {
-	err := r.Status().Patch(ctx, binding, client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{}), fieldOwner)
-	if gone.Ignore(err) != nil {
-		return fmt.Errorf("patch status: %w", err)
-	}
-	return nil
-}
-
-// requeueOnConflict turns a conflict into a delay, in which the cache catches up.
-func requeueOnConflict(result ctrl.Result, err error) (ctrl.Result, error) {
-	if apierrors.IsConflict(err) {
-		return ctrl.Result{RequeueAfter: conflictDelay}, nil
-	}
-	return result, err
 }

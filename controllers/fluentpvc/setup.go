@@ -165,7 +165,7 @@ func (r *Reconciler) SetupWithManager(mgr ctrl.Manager, own, paused cache.Cache)
 		Named("fluentpvc").
 		WithOptions(controller.Options{MaxConcurrentReconciles: workers}).
 		For(&sondev1.FluentPVCBinding{}, builder.WithPredicates(predicate.Funcs{UpdateFunc: bindingChanged})).
-		Watches(&corev1.Pod{}, handler.EnqueueRequestsFromMapFunc(r.bindingsOf), builder.WithPredicates(predicate.Funcs{UpdateFunc: podChanged})).
+		Watches(&corev1.Pod{}, handler.EnqueueRequestsFromMapFunc(r.bindingsOf), builder.WithPredicates(predicate.Funcs{UpdateFunc: slim.PodChanged})).
 		Watches(&sondev1.FluentPVC{}, handler.EnqueueRequestsFromMapFunc(r.waiting), builder.WithPredicates(predicate.Funcs{
 			UpdateFunc: func(event.UpdateEvent) bool { return false }, DeleteFunc: func(event.DeleteEvent) bool { return false },
 		})).
@@ -227,13 +227,6 @@ func (r *Reconciler) bindings(ctx context.Context, in ...client.ListOption) []re
 		requests[i].NamespacedName = client.ObjectKeyFromObject(&all.Items[i])
 	}
 	return requests
-}
-
-// podChanged ignores updates of fields that the cache does not keep.
-func podChanged(e event.UpdateEvent) bool {
-	before, ok1 := e.ObjectOld.(*slim.Pod)
-	now, ok2 := e.ObjectNew.(*slim.Pod)
-	return !ok1 || !ok2 || !now.Equal(before)
 }
 
 // bindingChanged ignores the status, which only this controller writes.

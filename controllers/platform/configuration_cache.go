@@ -12,18 +12,18 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// ConfigurationCache holds one webhook configuration for Pods and nothing else. The manager's cache cannot hold it, because it
+// ConfigurationCache holds the webhook configuration for Pods and nothing else. The manager's cache cannot hold it, because it
 // lists this kind by the name of the configuration for Sonde's own kinds. It runs on every replica, so that a standby can take over
 // at once.
 type ConfigurationCache struct{ cache.Cache }
 
-// NewConfigurationCache returns the cache of the configuration with this name. The caller adds it to the manager.
-func NewConfigurationCache(config *rest.Config, scheme *runtime.Scheme, name string) (ConfigurationCache, error) {
+// NewConfigurationCache returns the cache of the configuration for Pods. The caller adds it to the manager.
+func NewConfigurationCache(config *rest.Config, scheme *runtime.Scheme) (ConfigurationCache, error) {
 	c, err := cache.New(config, cache.Options{Scheme: scheme, ByObject: map[client.Object]cache.ByObject{
-		&admissionregistrationv1.MutatingWebhookConfiguration{}: {Field: fields.OneTermEqualSelector(metav1.ObjectNameField, name)},
+		&admissionregistrationv1.MutatingWebhookConfiguration{}: {Field: fields.OneTermEqualSelector(metav1.ObjectNameField, PodConfigurationName)},
 	}})
 	if err != nil {
-		return ConfigurationCache{}, fmt.Errorf("create the cache of the webhook configuration %s: %w", name, err)
+		return ConfigurationCache{}, fmt.Errorf("create the cache of the webhook configuration %s: %w", PodConfigurationName, err)
 	}
 	return ConfigurationCache{c}, nil
 }

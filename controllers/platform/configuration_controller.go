@@ -31,7 +31,7 @@ const configurationOwner = client.FieldOwner("sonde-webhooks")
 const bundleInterval = 2 * time.Second
 
 // ConfigurationReconciler applies a MutatingWebhookConfiguration at start, with each new CA bundle or secret path, and when
-// someone changes or deletes it. NewConfigurationReconciler makes one for Sonde's own kinds, NewGateConfigurationReconciler one
+// someone changes or deletes it. NewConfigurationReconciler makes one for Sonde's own kinds, NewPodConfigurationReconciler one
 // for Pods.
 type ConfigurationReconciler struct {
 	client.Client

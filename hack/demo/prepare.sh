@@ -1,6 +1,7 @@
 # prepare.sh prepares the local cluster, or another, for a demo, and installs the operator. Source it after hack/env.sh.
-# It sets workload_image and defines step, which prints how long a command took, and how_to_reach, which prints how to
-# use the cluster afterwards.
+# It sets workload_image, context (kubectl's flag for another cluster) and path (where the printed commands are found), and
+# defines step, which prints how long a command took, say and run for demos that print their commands, and how_to_reach,
+# which prints how to use the cluster afterwards.
 step() {
 	local start=$SECONDS what=$1
 	shift
@@ -8,6 +9,21 @@ step() {
 	"$@"
 	printf '    %s: %d s\n' "$what" $((SECONDS - start))
 }
+say() { printf '\n# %s\n' "$@"; }
+run() {
+	printf '\n$ %s\n' "$1"
+	eval "$1"
+}
+context=
+[ -z "${KUBE_CONTEXT:-}" ] || context=" --context $KUBE_CONTEXT"
+# The printed commands say kubectl; here that is the cluster's own.
+path=$root/bin
+if [ -n "$local_cluster" ]; then
+	mkdir -p build/demo
+	printf '#!/bin/sh\nSONDE_CLUSTER_INSTANCE=%s exec %s kubectl "$@"\n' "${SONDE_CLUSTER_INSTANCE:-0}" "$cluster" >build/demo/kubectl
+	chmod +x build/demo/kubectl
+	path=$root/build/demo:$path
+fi
 workload_image=${WORKLOAD_IMG:-sonde.local/workload:1}
 if [ -z "$local_cluster" ] && [ -z "${WORKLOAD_IMG:-}" ]; then
 	echo "KUBE_CONTEXT=$KUBE_CONTEXT also needs WORKLOAD_IMG=registry/image:tag: the demo's workload in a registry from which this cluster can pull (make image-workload builds build/workload.tar)" >&2
@@ -25,12 +41,10 @@ prepare() {
 	step "install the operator" env KUBE_CONTEXT="${KUBE_CONTEXT:-}" IMG="$IMG" hack/install.sh
 }
 how_to_reach() {
-	local context=
 	printf '\nTo use this cluster in your shell:\n\n'
 	if [ -n "$local_cluster" ]; then
 		printf '    export KUBECONFIG=%s PATH=%s/bin:$PATH:%s\n' "$("$cluster" kubeconfig)" "$root" "$("$cluster" bin)"
 	else
-		context=" --context $KUBE_CONTEXT"
 		printf '    export PATH=%s/bin:$PATH\n' "$root"
 	fi
 	printf '    kubectl%s get pods -n sonde-demo\n    kubectl sonde%s capture deploy/web -n sonde-demo --for 10s\n' "$context" "$context"

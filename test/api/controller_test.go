@@ -238,7 +238,7 @@ func startControllers(t *testing.T) fakeKeepers {
 	if err != nil {
 		t.Fatal(err)
 	}
-	gates, err := platformcontroller.NewConfigurationCache(mgr.GetConfig(), mgr.GetScheme(), platformcontroller.GateConfigurationName)
+	gates, err := platformcontroller.NewConfigurationCache(mgr.GetConfig(), mgr.GetScheme())
 	if err != nil {
 		t.Fatal(err)
 	}

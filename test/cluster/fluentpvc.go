@@ -9,6 +9,7 @@ import (
 
 	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
+	apimeta "k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -30,8 +31,8 @@ func AllowFluentPVC(t *testing.T, ns string) {
 	}
 }
 
-// FluentPVC creates a FluentPVC named after the namespace, which is deleted when the test ends. Its sidecar waits for SIGTERM, and
-// its finalizer prints the SHA-256 of each file. change may be nil.
+// FluentPVC creates a FluentPVC named after the namespace and returns it when it is Ready. It is deleted when the test ends. Its
+// sidecar waits for SIGTERM, and its finalizer prints the SHA-256 of each file. change may be nil.
 func FluentPVC(t *testing.T, ns string, change func(*sondev1.FluentPVCSpec)) *sondev1.FluentPVC {
 	t.Helper()
 	f := &sondev1.FluentPVC{
@@ -54,6 +55,15 @@ func FluentPVC(t *testing.T, ns string, change func(*sondev1.FluentPVCSpec)) *so
 		change(&f.Spec)
 	}
 	Create(t, f)
+	Eventually(t, 30*time.Second, "FluentPVC "+f.Name+" Ready", func(ctx context.Context) error {
+		if err := Admin.Get(ctx, client.ObjectKeyFromObject(f), f); err != nil {
+			return err
+		}
+		if !apimeta.IsStatusConditionTrue(f.Status.Conditions, sondev1.ConditionReady) {
+			return fmt.Errorf("conditions %+v", f.Status.Conditions)
+		}
+		return nil
+	})
 	return f
 }
 

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"testing"
 	"time"
 
@@ -16,6 +17,7 @@ import (
 
 	sondev1 "github.com/sonde-operator/sonde/api/v1alpha1"
 	platformcontroller "github.com/sonde-operator/sonde/controllers/platform"
+	"github.com/sonde-operator/sonde/internal/operator/gate"
 	"github.com/sonde-operator/sonde/internal/wire/gateconfig"
 )
 
@@ -67,10 +69,27 @@ func IsGated(p *corev1.Pod) bool {
 	return len(p.Spec.InitContainers) > 0 && p.Spec.InitContainers[0].Name == gateconfig.ContainerName
 }
 
-// NoGateConfiguration waits until the webhook configuration for gates is deleted.
+// NoGateConfiguration waits until no webhook for gates is configured.
 func NoGateConfiguration(t *testing.T) {
 	t.Helper()
-	Gone(t, &admissionregistrationv1.MutatingWebhookConfiguration{ObjectMeta: metav1.ObjectMeta{Name: platformcontroller.GateConfigurationName}}, 30*time.Second)
+	noPodWebhook(t, gate.WebhookName, gate.WebhookNameRequired)
+}
+
+// noPodWebhook waits until the configuration for Pods has none of these webhooks.
+func noPodWebhook(t *testing.T, names ...string) {
+	t.Helper()
+	Eventually(t, 30*time.Second, "webhook removed", func(ctx context.Context) error {
+		var c admissionregistrationv1.MutatingWebhookConfiguration
+		if err := Admin.Get(ctx, client.ObjectKey{Name: platformcontroller.PodConfigurationName}, &c); err != nil {
+			return client.IgnoreNotFound(err)
+		}
+		for i := range c.Webhooks {
+			if slices.Contains(names, c.Webhooks[i].Name) {
+				return fmt.Errorf("webhook %s is configured", c.Webhooks[i].Name)
+			}
+		}
+		return nil
+	})
 }
 
 // GateWithoutItsImage gates Pods with an image that does not exist, and asserts that the operator evicts them and they

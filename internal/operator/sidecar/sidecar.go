@@ -17,6 +17,9 @@ import (
 // Keys with which a Pod names its FluentPVC.
 var Keys = []string{sondev1.KeyFluentPVC, sondev1.KeyFluentPVCSource}
 
+// WebhookName of the webhook for Pods that name a FluentPVC. The creator of a Pod reads it in the error while the operator is down.
+var WebhookName = "fluentpvc-pods." + sondev1.GroupVersion.Group
+
 // maxNameBytes bounds a user's name in a message.
 const maxNameBytes = 253
 

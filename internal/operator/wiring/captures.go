@@ -49,7 +49,7 @@ func (m *manager) addCaptures(ctx context.Context, mgr ctrl.Manager) error {
 	for _, k := range []capture.Kind{capture.PacketCaptures(m.filters), capture.Traces()} {
 		r := &capture.Reconciler{
 			Kind:   k,
-			Client: mgr.GetClient(), Live: live, PauseConfig: m.pauses, GateConfig: m.gates, Options: jobs,
+			Client: mgr.GetClient(), Live: live, PauseConfig: m.pauses, GateConfig: m.podConfiguration, Options: jobs,
 			Stamps:   capture.StampKey(m.key),
 			Access:   access.NewReviewer(m.live),
 			Keepers:  capture.KeeperCalls{Reader: m.live, Namespace: m.Agent.Namespace, Timeout: keeperTimeout},

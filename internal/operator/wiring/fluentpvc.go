@@ -28,21 +28,24 @@ func (m *manager) addFluentPVC(ctx context.Context, mgr ctrl.Manager) error {
 		Client: mgr.GetClient(), Own: own, Live: m.live, PauseConfig: m.pauses, Key: m.key, Namespace: m.Agent.Namespace,
 		Recorder: mgr.GetEventRecorder("sonde"), Clock: clock.RealClock{}, Watchdog: m.watchdog,
 	}
-	m.addFluentPVCWebhooks(mgr)
-	return errors.Join(mgr.Add(own), fluentpvc.IndexFields(ctx, mgr.GetFieldIndexer()), r.SetupWithManager(mgr, own, m.pauses))
+	verify := func(f *sondev1.FluentPVC) error {
+		_, err := stamp.VerifyFluentPVC(m.key, f)
+		return err
+	}
+	definitions := &fluentpvc.DefinitionReconciler{
+		Client: mgr.GetClient(), Configuration: m.podConfiguration, Verify: verify, Clock: clock.RealClock{}, Watchdog: m.watchdog,
+	}
+	m.addFluentPVCWebhooks(mgr, verify)
+	return errors.Join(definitions.SetupWithManager(mgr, m.podConfiguration), mgr.Add(own), fluentpvc.IndexFields(ctx, mgr.GetFieldIndexer()), r.SetupWithManager(mgr, own, m.pauses))
 }
 
-func (m *manager) addFluentPVCWebhooks(mgr ctrl.Manager) {
+func (m *manager) addFluentPVCWebhooks(mgr ctrl.Manager, verify func(*sondev1.FluentPVC) error) {
 	server, secret := mgr.GetWebhookServer(), webhookpath.New(m.key, clock.RealClock{})
 	admission.Register(server, webhookpath.FluentPVC, secret, m.intake.HookCluster(&webhook.Admission{Handler: &fluentpvcwebhook.Handler{
 		Live: m.live, Reviews: access.NewReviewer(m.live), Key: m.key, OperatorNamespace: m.Agent.Namespace, Clock: clock.RealClock{},
 	}}, nil))
 	admission.Register(server, webhookpath.Sidecar, secret, m.podIntake.Hook(&webhook.Admission{Handler: &sidecar.Handler{
 		Cache: mgr.GetClient(), Live: m.live, Rights: sidecar.NewOwnRights(m.live, clock.RealClock{}), Bindings: sidecar.NewBindings(mgr.GetClient(), clock.RealClock{}),
-		Verify: func(f *sondev1.FluentPVC) error {
-			_, err := stamp.VerifyFluentPVC(m.key, f)
-			return err
-		},
-		Key: m.key, OperatorNamespace: m.Agent.Namespace,
+		Verify: verify, Key: m.key, OperatorNamespace: m.Agent.Namespace,
 	}}, nil))
 }

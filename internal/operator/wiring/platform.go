@@ -37,19 +37,14 @@ func (m *manager) addPlatform(_ context.Context, mgr ctrl.Manager) error {
 // addConfigurations adds the controllers that keep the webhook configurations in place.
 func (m *manager) addConfigurations(_ context.Context, mgr ctrl.Manager) error {
 	var err error
-	if m.gates, err = platformcontroller.NewConfigurationCache(mgr.GetConfig(), mgr.GetScheme(), platformcontroller.GateConfigurationName); err != nil {
-		return err
-	}
-	sidecars, err := platformcontroller.NewConfigurationCache(mgr.GetConfig(), mgr.GetScheme(), platformcontroller.SidecarConfigurationName)
-	if err != nil {
+	if m.podConfiguration, err = platformcontroller.NewConfigurationCache(mgr.GetConfig(), mgr.GetScheme()); err != nil {
 		return err
 	}
 	secret := webhookpath.New(m.key, clock.RealClock{})
-	errs := []error{mgr.Add(m.gates), mgr.Add(sidecars)}
+	errs := []error{mgr.Add(m.podConfiguration)}
 	for _, r := range []*platformcontroller.ConfigurationReconciler{
 		platformcontroller.NewConfigurationReconciler(mgr.GetClient(), m.live, m.Agent.Namespace, secret, m.serving.CABundle),
-		platformcontroller.NewGateConfigurationReconciler(mgr.GetClient(), m.live, m.gates, m.Agent.Namespace, secret, m.serving.CABundle),
-		platformcontroller.NewSidecarConfigurationReconciler(mgr.GetClient(), m.live, sidecars, m.Agent.Namespace, secret, m.serving.CABundle),
+		platformcontroller.NewPodConfigurationReconciler(mgr.GetClient(), m.live, m.podConfiguration, m.Agent.Namespace, secret, m.serving.CABundle),
 	} {
 		r.Watchdog = m.watchdog
 		m.serving.OnChange(r.Trigger)

@@ -53,7 +53,7 @@ type manager struct {
 	// intake and podIntake bound what all webhooks read together.
 	intake, podIntake *admission.Intake
 	pauses            pause.Cache
-	gates             platformcontroller.ConfigurationCache
+	podConfiguration  platformcontroller.ConfigurationCache
 	// optional are objects of APIs that not every cluster has; this cluster has them.
 	optional []*unstructured.Unstructured
 }

@@ -3,7 +3,6 @@
 package fluentpvc
 
 import (
-	"context"
 	"crypto/sha256"
 	"fmt"
 	"os/exec"
@@ -14,7 +13,6 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	sondev1 "github.com/sonde-operator/sonde/api/v1alpha1"
 	"github.com/sonde-operator/sonde/test/cluster"
@@ -29,20 +27,9 @@ func expected(lines int) string {
 	return fmt.Sprintf("%x", h.Sum(nil))
 }
 
-// create creates a Pod that names a FluentPVC. A moment after the FluentPVC, the API servers may not call the webhook yet: the Pod
-// then has no claim, and is created again.
+// create creates a Pod that names a FluentPVC, and returns the name of its claim.
 func create(t *testing.T, p *corev1.Pod) string {
 	t.Helper()
-	cluster.Eventually(t, 30*time.Second, "Pod "+p.Name+" with a claim", func(ctx context.Context) error {
-		made := p.DeepCopy()
-		if err := cluster.Admin.Create(ctx, made, client.DryRunAll); err != nil {
-			return err
-		}
-		if len(made.Spec.Containers) == len(p.Spec.Containers) && len(made.Spec.InitContainers) == len(p.Spec.InitContainers) {
-			return fmt.Errorf("the Pod would have no sidecar")
-		}
-		return nil
-	})
 	if err := cluster.Admin.Create(t.Context(), p); err != nil {
 		t.Fatal(err)
 	}
@@ -86,7 +73,6 @@ func TestFluentPVCOfADeployment(t *testing.T) {
 	ns := cluster.Namespace(t, nil)
 	cluster.AllowFluentPVC(t, ns)
 	f := cluster.FluentPVC(t, ns, nil)
-	create(t, cluster.WriterPod(ns, "first", f, "-stay"))
 	d := &appsv1.Deployment{
 		ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: "writer"},
 		Spec: appsv1.DeploymentSpec{
@@ -114,7 +100,6 @@ func TestFluentPVCOfADeployment(t *testing.T) {
 	}
 	cluster.DeleteNow(t, f)
 	cluster.DeleteNow(t, d)
-	cluster.DeleteNow(t, &corev1.Pod{ObjectMeta: objectMeta(ns, "first")})
 	cluster.NoClaims(t, ns, 2*time.Minute)
 }
 
@@ -123,7 +108,7 @@ func TestFluentPVCNeedsPermission(t *testing.T) {
 	ns, allowed := cluster.Namespace(t, nil), cluster.Namespace(t, nil)
 	cluster.AllowFluentPVC(t, allowed)
 	f := cluster.FluentPVC(t, ns, nil)
-	create(t, cluster.WriterPod(allowed, "writer", f)) // the control: the webhook is called
+	create(t, cluster.WriterPod(allowed, "writer", f)) // the control
 	err := cluster.Admin.Create(t.Context(), cluster.WriterPod(ns, "writer", f))
 	if err == nil || !strings.Contains(err.Error(), "kubectl sonde fluentpvc allow -n "+ns) {
 		t.Errorf("error %v, want a refusal with the command", err)

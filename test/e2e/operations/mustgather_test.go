@@ -62,7 +62,7 @@ func TestOpsMustGather(t *testing.T) {
 	}
 	// The configuration of gates is included with its namespaces and without its path.
 	hooks := all["objects/mutatingwebhookconfigurations-sonde.yaml"]
-	for _, want := range []string{"name: " + platformcontroller.GateConfigurationName, "- " + ns, "path: " + webhookpath.Gate + "/REDACTED"} {
+	for _, want := range []string{"name: " + platformcontroller.PodConfigurationName, "- " + ns, "path: " + webhookpath.Gate + "/REDACTED"} {
 		if !strings.Contains(hooks, want) {
 			t.Errorf("found no %q in the webhook configurations:\n%s", want, hooks)
 		}

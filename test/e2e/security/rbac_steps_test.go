@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"net"
 	"net/http"
+	"os/exec"
 	"slices"
 	"strings"
 	"testing"
@@ -15,10 +16,12 @@ import (
 
 	"github.com/sonde-operator/sonde/test/cluster"
 
+	batchv1 "k8s.io/api/batch/v1"
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	nodev1 "k8s.io/api/node/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	apimeta "k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -45,6 +48,7 @@ func steps() []step {
 		{"serving metrics", stepMetrics},
 		{"clearing away an expired access", stepExpiry},
 		{"gating, and replacing what cannot be gated", stepGate},
+		{"giving a Pod a volume, and processing it", stepFluentPVC},
 	}
 }
 
@@ -216,6 +220,42 @@ func stepGate(t *testing.T) {
 	cluster.GateWithoutItsImage(t)
 	cluster.DeleteNow(t, cluster.GatedTrace(t, cluster.Deployment(t, cluster.Namespace(t, nil), "web", 1, "idle"), sondev1.TraceGate{}))
 	cluster.NoGateConfiguration(t)
+}
+
+// stepFluentPVC takes a volume through its life. One finalizer Job is deleted, so that the manager makes another.
+func stepFluentPVC(t *testing.T) {
+	t.Helper()
+	ns := cluster.Namespace(t, nil)
+	cluster.AllowFluentPVC(t, ns)
+	f := cluster.FluentPVC(t, ns, func(s *sondev1.FluentPVCSpec) { s.Retention = "1h" })
+	p := cluster.WriterPod(ns, "writer", f, "-stay")
+	if err := cluster.Admin.Create(t.Context(), p); err != nil {
+		t.Fatal(err)
+	}
+	claim := cluster.ClaimOf(t, p)
+	b := cluster.AwaitBinding(t, ns, claim, sondev1.BindingReady, 30*time.Second)
+	// The name of the second attempt's Job is taken.
+	taken := jobOf(&corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: b.Name + "-2"}, Spec: cluster.FinalizerSpec("idle")})
+	taken.Spec.Suspend = new(true)
+	cluster.CreateEventually(t, cluster.Admin, taken)
+	cluster.DeleteNow(t, p)
+	cluster.AwaitBinding(t, ns, claim, sondev1.BindingFinalizerJobApplied, time.Minute)
+	cluster.DeleteNow(t, &batchv1.Job{ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: b.Name + "-1"}})
+	cluster.Eventually(t, time.Minute, "the refusal of the second Job", func(ctx context.Context) error {
+		if err := cluster.Admin.Get(ctx, client.ObjectKeyFromObject(b), b); err != nil {
+			return err
+		}
+		if c := apimeta.FindStatusCondition(b.Status.Conditions, sondev1.ConditionFinalized); c == nil || c.Reason != sondev1.ReasonFinalizerRefused {
+			return fmt.Errorf("phase %s, conditions %+v", b.Status.Phase, b.Status.Conditions)
+		}
+		return nil
+	})
+	cluster.DeleteNow(t, taken)
+	cluster.AwaitBinding(t, ns, claim, sondev1.BindingFinalizerJobSucceeded, 2*time.Minute)
+	if out, err := exec.CommandContext(t.Context(), cluster.Plugin, "fluentpvc", "discard", claim, "-n", ns, "--yes").CombinedOutput(); err != nil {
+		t.Fatalf("discard: %v\n%s", err, out)
+	}
+	cluster.NoClaims(t, ns, time.Minute)
 }
 
 // stubAPIs are optional APIs that this cluster lacks, with just enough schema for the manager to create its objects.

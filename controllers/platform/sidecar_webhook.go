@@ -10,38 +10,20 @@ import (
 	acadmission "k8s.io/client-go/applyconfigurations/admissionregistration/v1"
 	acmeta "k8s.io/client-go/applyconfigurations/meta/v1"
 
-	sondev1 "github.com/sonde-operator/sonde/api/v1alpha1"
-	"github.com/sonde-operator/sonde/internal/naming"
 	"github.com/sonde-operator/sonde/internal/operator/certs"
-	"github.com/sonde-operator/sonde/internal/operator/platform"
 	"github.com/sonde-operator/sonde/internal/operator/sidecar"
 	"github.com/sonde-operator/sonde/internal/operator/webhookpath"
 )
 
-// SidecarConfigurationName of the MutatingWebhookConfiguration for Pods that name a FluentPVC. It does not exist while there is no
-// FluentPVC.
-const SidecarConfigurationName = "sonde-fluentpvc"
-
 // sidecarTimeoutSeconds is enough for the lookups of one Pod.
 const sidecarTimeoutSeconds = 5
 
-// BuildSidecarConfiguration returns the configuration for Pods that name a FluentPVC. It fails closed, so its conditions select
-// no other Pods, and none of the namespaces that the cluster needs to run.
-func BuildSidecarConfiguration(o ConfigurationOptions) *acadmission.MutatingWebhookConfigurationApplyConfiguration {
-	c := acadmission.MutatingWebhookConfiguration(SidecarConfigurationName).
-		WithLabels(naming.Own()).
-		WithWebhooks(sidecarWebhook(o))
-	for _, r := range platform.OwnerReferences(o.OwnerUID) {
-		c.WithOwnerReferences(acmeta.OwnerReference().WithAPIVersion(r.APIVersion).WithKind(r.Kind).WithName(r.Name).WithUID(r.UID))
-	}
-	return c
-}
-
-// sidecarWebhook sets each field that the API server would default, as resourceWebhook does.
+// sidecarWebhook returns the webhook for Pods that name a FluentPVC. It fails closed, so its conditions select no other
+// Pods, and none of the namespaces that the cluster needs to run. It sets each field that the API server would
+// default, as resourceWebhook does.
 func sidecarWebhook(o ConfigurationOptions) *acadmission.MutatingWebhookApplyConfiguration {
 	return acadmission.MutatingWebhook().
-		// The creator of a Pod reads this name in the error while the operator is down.
-		WithName("fluentpvc-pods."+sondev1.GroupVersion.Group).
+		WithName(sidecar.WebhookName).
 		WithClientConfig(acadmission.WebhookClientConfig().
 			WithService(acadmission.ServiceReference().
 				WithNamespace(o.Namespace).WithName(certs.ServiceWebhook).WithPath(webhookpath.Sidecar+o.SecretPath).WithPort(443)).

@@ -10,46 +10,35 @@ import (
 	acmeta "k8s.io/client-go/applyconfigurations/meta/v1"
 
 	sondev1 "github.com/sonde-operator/sonde/api/v1alpha1"
-	"github.com/sonde-operator/sonde/internal/naming"
 	"github.com/sonde-operator/sonde/internal/operator/certs"
 	"github.com/sonde-operator/sonde/internal/operator/gate"
-	"github.com/sonde-operator/sonde/internal/operator/platform"
 	"github.com/sonde-operator/sonde/internal/operator/webhookpath"
 )
-
-// GateConfigurationName of the MutatingWebhookConfiguration for Pods.
-const GateConfigurationName = gate.ConfigurationName
 
 // gateTimeoutSeconds bounds the delay that a hanging operator adds to the creation of a Pod.
 const gateTimeoutSeconds = 3
 
-// BuildGateConfiguration returns the configuration that gates the Pods of these namespaces, without the protected ones.
-// It returns nil if no namespace is left, because an empty selector would match every namespace. Its two webhooks
-// select disjoint sets of Pods, so that each Pod is reviewed once.
-func BuildGateConfiguration(o ConfigurationOptions, namespaces []string) *acadmission.MutatingWebhookConfigurationApplyConfiguration {
+// gateWebhooks returns the webhooks that gate the Pods of these namespaces, without the protected ones. It returns none if
+// no namespace is left, because an empty selector would match every namespace. The two select disjoint sets of Pods, so
+// that each Pod is reviewed once.
+func gateWebhooks(o ConfigurationOptions, namespaces []string) []*acadmission.MutatingWebhookApplyConfiguration {
 	gated := slices.DeleteFunc(slices.Clone(namespaces), func(n string) bool { return gate.Protected(n, o.Namespace) })
 	slices.Sort(gated)
 	gated = slices.Compact(gated)
 	if len(gated) == 0 {
 		return nil
 	}
-	c := acadmission.MutatingWebhookConfiguration(GateConfigurationName).
-		WithLabels(naming.Own()).
-		WithWebhooks(
-			gateWebhook(o, "gate", webhookpath.Gate, gated, admissionregistrationv1.Ignore, metav1.LabelSelectorOpNotIn),
-			// The creator of a Pod reads this name in the error while the operator is down.
-			gateWebhook(o, "trace-required", webhookpath.GateRequired, gated, admissionregistrationv1.Fail, metav1.LabelSelectorOpIn),
-		)
-	for _, r := range platform.OwnerReferences(o.OwnerUID) {
-		c.WithOwnerReferences(acmeta.OwnerReference().WithAPIVersion(r.APIVersion).WithKind(r.Kind).WithName(r.Name).WithUID(r.UID))
+	return []*acadmission.MutatingWebhookApplyConfiguration{
+		gateWebhook(o, gate.WebhookName, webhookpath.Gate, gated, admissionregistrationv1.Ignore, metav1.LabelSelectorOpNotIn),
+		// The creator of a Pod reads this name in the error while the operator is down.
+		gateWebhook(o, gate.WebhookNameRequired, webhookpath.GateRequired, gated, admissionregistrationv1.Fail, metav1.LabelSelectorOpIn),
 	}
-	return c
 }
 
 // gateWebhook sets each field that the API server would default, as resourceWebhook does.
 func gateWebhook(o ConfigurationOptions, name, path string, namespaces []string, policy admissionregistrationv1.FailurePolicyType, required metav1.LabelSelectorOperator) *acadmission.MutatingWebhookApplyConfiguration {
 	return acadmission.MutatingWebhook().
-		WithName(name + "." + sondev1.GroupVersion.Group).
+		WithName(name).
 		WithClientConfig(acadmission.WebhookClientConfig().
 			WithService(acadmission.ServiceReference().
 				WithNamespace(o.Namespace).WithName(certs.ServiceWebhook).WithPath(path + o.SecretPath).WithPort(443)).

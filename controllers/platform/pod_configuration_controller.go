@@ -21,30 +21,33 @@ import (
 
 // +kubebuilder:rbac:groups=admissionregistration.k8s.io,resources=mutatingwebhookconfigurations,resourceNames=sonde-gate,verbs=create;list;watch;patch;delete
 
-// NewGateConfigurationReconciler returns a reconciler of the configuration for Pods. It selects the namespaces of live
-// Traces that gate, and is deleted when there are none.
-func NewGateConfigurationReconciler(c client.Client, live client.Reader, gates ConfigurationCache, namespace string, secret webhookpath.Secret, bundle func() []byte) *ConfigurationReconciler {
+// NewPodConfigurationReconciler returns a reconciler of the configuration for Pods. It has the webhooks of gates while
+// there are live Traces that gate, for their namespaces, and the one of sidecars while there is a FluentPVC. It is
+// deleted when there is neither.
+func NewPodConfigurationReconciler(c client.Client, live client.Reader, observed ConfigurationCache, namespace string, secret webhookpath.Secret, bundle func() []byte) *ConfigurationReconciler {
 	return &ConfigurationReconciler{
 		Client: c, Live: live, Namespace: namespace, Secret: secret, CABundle: bundle,
-		name: GateConfigurationName, observed: gates, triggers: make(chan event.GenericEvent, 1),
+		name: PodConfigurationName, observed: observed, triggers: make(chan event.GenericEvent, 1),
 		build: func(ctx context.Context, o ConfigurationOptions) (*acadmission.MutatingWebhookConfigurationApplyConfiguration, error) {
-			namespaces, err := gatedNamespaces(ctx, c)
-			return BuildGateConfiguration(o, namespaces), err
+			gated, err := gatedNamespaces(ctx, c)
+			if err != nil {
+				return nil, err
+			}
+			var volumes sondev1.FluentPVCList
+			if err := c.List(ctx, &volumes, client.UnsafeDisableDeepCopy, client.Limit(1)); err != nil {
+				return nil, fmt.Errorf("list fluentpvcs: %w", err)
+			}
+			return BuildPodConfiguration(o, PodWebhooks{Gated: gated, Sidecars: len(volumes.Items) > 0}), nil
 		},
 		watch: func(b *builder.Builder) *builder.Builder {
-			return watchPods(b, GateConfigurationName, gates, &sondev1.Trace{})
+			// All watches lead to the only request of the controller.
+			enqueue := handler.EnqueueRequestsFromMapFunc(func(context.Context, client.Object) []reconcile.Request {
+				return []reconcile.Request{{NamespacedName: types.NamespacedName{Name: PodConfigurationName}}}
+			})
+			return b.Named(PodConfigurationName).Watches(&sondev1.Trace{}, enqueue).Watches(&sondev1.FluentPVC{}, enqueue).
+				WatchesRawSource(source.Kind(observed, client.Object(&admissionregistrationv1.MutatingWebhookConfiguration{}), enqueue))
 		},
 	}
-}
-
-// watchPods adds the watches of a configuration for Pods: of the configuration itself, and of the objects that it depends on. All
-// lead to the only request of the controller.
-func watchPods(b *builder.Builder, name string, observed ConfigurationCache, dependsOn client.Object) *builder.Builder {
-	enqueue := handler.EnqueueRequestsFromMapFunc(func(context.Context, client.Object) []reconcile.Request {
-		return []reconcile.Request{{NamespacedName: types.NamespacedName{Name: name}}}
-	})
-	return b.Named(name).Watches(dependsOn, enqueue).
-		WatchesRawSource(source.Kind(observed, client.Object(&admissionregistrationv1.MutatingWebhookConfiguration{}), enqueue))
 }
 
 // gatedNamespaces returns the target namespaces of live Traces that gate, with duplicates.

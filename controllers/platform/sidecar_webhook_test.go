@@ -1,10 +1,8 @@
 package platform
 
 import (
-	"os"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -13,37 +11,15 @@ import (
 	"k8s.io/apiserver/pkg/admission/plugin/cel"
 	"k8s.io/apiserver/pkg/admission/plugin/webhook/matchconditions"
 	"k8s.io/apiserver/pkg/cel/environment"
-	"sigs.k8s.io/yaml"
 
 	sondev1 "github.com/sonde-operator/sonde/api/v1alpha1"
 	"github.com/sonde-operator/sonde/internal/operator/gate"
 )
 
-func TestBuildSidecarConfiguration(t *testing.T) {
-	o := ConfigurationOptions{Namespace: "sonde-system", SecretPath: "/secret", CABundle: []byte("bundle"), OwnerUID: "0a0b"}
-	got, err := yaml.Marshal(BuildSidecarConfiguration(o))
-	if err != nil {
-		t.Fatal(err)
-	}
-	const golden = "testdata/sidecar-configuration.yaml"
-	if *update {
-		if err := os.WriteFile(golden, got, 0o600); err != nil {
-			t.Fatal(err)
-		}
-	}
-	want, err := os.ReadFile(golden)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if diff := cmp.Diff(string(want), string(got)); diff != "" {
-		t.Errorf("configuration (-want +got), rewrite with -update:\n%s", diff)
-	}
-}
-
 // TestSidecarConditions evaluates the match conditions as the API server does.
 func TestSidecarConditions(t *testing.T) {
 	var conditions []cel.ExpressionAccessor
-	for _, c := range BuildSidecarConfiguration(ConfigurationOptions{Namespace: "sonde-system"}).Webhooks[0].MatchConditions {
+	for _, c := range sidecarWebhook(ConfigurationOptions{Namespace: "sonde-system"}).MatchConditions {
 		conditions = append(conditions, &matchconditions.MatchCondition{Name: *c.Name, Expression: *c.Expression})
 	}
 	compiler := cel.NewConditionCompiler(environment.MustBaseEnvSet(environment.DefaultCompatibilityVersion()))
