@@ -261,6 +261,18 @@ func startControllers(t *testing.T) fakeKeepers {
 	if err := errors.Join(errs...); err != nil {
 		t.Fatal(err)
 	}
+	t.Cleanup(func() {
+		if gaps := pods.Gaps(); len(gaps) != 1 || !gaps[0].From.IsZero() {
+			t.Errorf("gaps of the watch of Pods: %v, want the time before the manager's start", gaps)
+		}
+	})
+	runManager(t, mgr)
+	return keepers
+}
+
+// runManager runs a manager until the test ends.
+func runManager(t *testing.T, mgr ctrl.Manager) {
+	t.Helper()
 	ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context()))
 	ended := make(chan error, 1)
 	go func() { ended <- mgr.Start(ctx) }()
@@ -269,11 +281,7 @@ func startControllers(t *testing.T) fakeKeepers {
 		if err := <-ended; err != nil {
 			t.Errorf("manager: %v", err)
 		}
-		if gaps := pods.Gaps(); len(gaps) != 1 || !gaps[0].From.IsZero() {
-			t.Errorf("gaps of the watch of Pods: %v, want the time before the manager's start", gaps)
-		}
 	})
-	return keepers
 }
 
 // applyRoles binds managerUser to exactly the roles that controller-gen generated.

@@ -22,6 +22,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	acadmission "k8s.io/client-go/applyconfigurations/admissionregistration/v1"
 	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/webhook"
@@ -61,6 +62,23 @@ func serveWebhooks(t *testing.T) {
 		Kind:  kind.Trace, Checks: capture.TraceChecks{},
 		Live: admin, Cache: admin, Reviews: access.NewReviewer(admin), Key: stampKey, OperatorNamespace: operatorNamespace, Clock: clock.RealClock{},
 	}
+	mux, intake := http.NewServeMux(), admission.NewIntake()
+	mux.Handle(webhookpath.PacketCapture, intake.Hook(&webhook.Admission{Handler: pc}, nil))
+	mux.Handle(webhookpath.Trace, intake.Hook(&webhook.Admission{Handler: traces}, nil))
+	mux.Handle(webhookpath.FluentPVC, intake.HookCluster(&webhook.Admission{Handler: &fluentpvc.Handler{
+		Live: admin, Reviews: access.NewReviewer(admin), Key: stampKey, OperatorNamespace: operatorNamespace, Clock: clock.RealClock{},
+	}}, nil))
+	serve(t, mux, platformcontroller.BuildConfiguration)
+	poll(t, "webhook called", func() bool {
+		o := object("default", with(nil))
+		err := admin.Create(t.Context(), o, client.DryRunAll)
+		return err != nil && strings.Contains(err.Error(), "not found")
+	})
+}
+
+// serve runs webhooks on loopback until the test ends, and creates the configuration that makes the API server call them.
+func serve(t *testing.T, webhooks http.Handler, build func(platformcontroller.ConfigurationOptions) *acadmission.MutatingWebhookConfigurationApplyConfiguration) {
+	t.Helper()
 	_, material, _, err := certs.Plan(time.Now(), nil, []string{"localhost"})
 	if err != nil {
 		t.Fatal(err)
@@ -69,18 +87,11 @@ func serveWebhooks(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	mux, intake := http.NewServeMux(), admission.NewIntake()
-	mux.Handle(webhookpath.PacketCapture, intake.Hook(&webhook.Admission{Handler: pc}, nil))
-	mux.Handle(webhookpath.Trace, intake.Hook(&webhook.Admission{Handler: traces}, nil))
-	mux.Handle(webhookpath.FluentPVC, intake.HookCluster(&webhook.Admission{Handler: &fluentpvc.Handler{
-		Live: admin, Reviews: access.NewReviewer(admin), Key: stampKey, OperatorNamespace: operatorNamespace, Clock: clock.RealClock{},
-	}}, nil))
-	server := &http.Server{Handler: mux, ReadHeaderTimeout: 5 * time.Second}
+	server := &http.Server{Handler: webhooks, ReadHeaderTimeout: 5 * time.Second}
 	go func() { _ = server.Serve(l) }()
 	t.Cleanup(func() { _ = server.Close() })
 
-	applied := platformcontroller.BuildConfiguration(platformcontroller.ConfigurationOptions{Namespace: operatorNamespace, CABundle: material.CABundle})
-	b, err := json.Marshal(applied)
+	b, err := json.Marshal(build(platformcontroller.ConfigurationOptions{Namespace: operatorNamespace, CABundle: material.CABundle}))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -97,11 +108,6 @@ func serveWebhooks(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = admin.Delete(context.WithoutCancel(t.Context()), &conf) })
-	poll(t, "webhook called", func() bool {
-		o := object("default", with(nil))
-		err := admin.Create(t.Context(), o, client.DryRunAll)
-		return err != nil && strings.Contains(err.Error(), "not found")
-	})
 }
 
 func poll(t *testing.T, what string, done func() bool) {
