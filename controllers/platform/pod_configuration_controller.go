@@ -19,7 +19,7 @@ import (
 	"github.com/sonde-operator/sonde/internal/operator/webhookpath"
 )
 
-// +kubebuilder:rbac:groups=admissionregistration.k8s.io,resources=mutatingwebhookconfigurations,resourceNames=sonde-gate,verbs=create;list;watch;patch;delete
+// +kubebuilder:rbac:groups=admissionregistration.k8s.io,resources=mutatingwebhookconfigurations,resourceNames=sonde-pods,verbs=create;list;watch;patch;delete
 
 // NewPodConfigurationReconciler returns a reconciler of the configuration for Pods. It has the webhooks of gates while
 // there are live Traces that gate, for their namespaces, and the one of sidecars while there is a FluentPVC. It is

@@ -1,13 +1,18 @@
 package cluster
 
 import (
+	"context"
+	"errors"
 	"fmt"
 	"os/exec"
 	"strconv"
 	"strings"
 	"testing"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
 // Simulated is the label of simulated nodes, with the value kwok (cluster kwok). Pods on them only seem to run.
@@ -37,6 +42,32 @@ func OnNode(t *testing.T, node string, command ...string) string {
 		t.Fatalf("on node %s: %v: %v\n%s", node, command, err, out)
 	}
 	return string(out)
+}
+
+// Machine runs a command of the local cluster's program, for example node-stop.
+func Machine(t *testing.T, args ...string) {
+	t.Helper()
+	if out, err := exec.CommandContext(t.Context(), Command, args...).CombinedOutput(); err != nil {
+		t.Fatalf("cluster %v: %v\n%s", args, err, out)
+	}
+}
+
+// AwaitNotReady waits until Kubernetes has noticed that a node has stopped.
+func AwaitNotReady(t *testing.T, name string) *corev1.Node {
+	t.Helper()
+	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}}
+	Eventually(t, 3*time.Minute, "node NotReady", func(ctx context.Context) error {
+		if err := Admin.Get(ctx, client.ObjectKeyFromObject(node), node); err != nil {
+			return err
+		}
+		for _, c := range node.Status.Conditions {
+			if c.Type == corev1.NodeReady && c.Status != corev1.ConditionTrue {
+				return nil
+			}
+		}
+		return errors.New("the node is still Ready")
+	})
+	return node
 }
 
 // KillProcess sends a signal to the one process of a Pod whose command line begins with command. It returns the process

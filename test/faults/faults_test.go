@@ -170,11 +170,11 @@ func apiAway(during time.Duration, freeze bool) func(*testing.T, *scene) {
 		if freeze {
 			args = append(args, "--freeze")
 		}
-		machine(t, args...)
+		cluster.Machine(t, args...)
 		t.Cleanup(func() { _ = osexec.Command(cluster.Command, "api-start").Run() })
 		s.resume(t)
 		time.Sleep(during) // the time that the row names; there is no condition to await
-		machine(t, "api-start")
+		cluster.Machine(t, "api-start")
 	}
 }
 
@@ -203,9 +203,9 @@ func capturesDeleted(t *testing.T, s *scene) {
 
 func nodeReboots(t *testing.T, s *scene) {
 	t.Helper()
-	machine(t, "node-stop", hurt)
+	cluster.Machine(t, "node-stop", hurt)
 	t.Cleanup(func() { _ = osexec.Command(cluster.Command, "node-start", hurt).Run() })
-	machine(t, "node-start", hurt)
+	cluster.Machine(t, "node-start", hurt)
 	s.released = true
 }
 
@@ -213,20 +213,9 @@ func nodeReboots(t *testing.T, s *scene) {
 func nodeGone(t *testing.T, s *scene) {
 	t.Helper()
 	s.elsewhere = onNode(t, hurt)
-	machine(t, "node-stop", hurt)
+	cluster.Machine(t, "node-stop", hurt)
 	t.Cleanup(func() { _ = osexec.Command(cluster.Command, "node-start", hurt).Run() })
-	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: hurt}}
-	cluster.Eventually(t, 3*time.Minute, "node NotReady", func(ctx context.Context) error {
-		if err := cluster.Admin.Get(ctx, client.ObjectKeyFromObject(node), node); err != nil {
-			return err
-		}
-		for _, c := range node.Status.Conditions {
-			if c.Type == corev1.NodeReady && c.Status != corev1.ConditionTrue {
-				return nil
-			}
-		}
-		return fmt.Errorf("the node is still Ready")
-	})
+	node := cluster.AwaitNotReady(t, hurt)
 	cluster.DeleteNow(t, node)
 	s.released = true
 }
@@ -234,7 +223,7 @@ func nodeGone(t *testing.T, s *scene) {
 // nodeStarts brings the node back, and with it the Pods that Kubernetes has started elsewhere meanwhile.
 func nodeStarts(t *testing.T, s *scene) {
 	t.Helper()
-	machine(t, "node-start", hurt)
+	cluster.Machine(t, "node-start", hurt)
 	unschedulable(t, spare, true)
 	defer unschedulable(t, spare, false)
 	for made, n := range s.elsewhere {
@@ -288,12 +277,4 @@ func ownerOf(p *corev1.Pod) client.ObjectKey {
 		return client.ObjectKey{Namespace: p.Namespace, Name: owner.Name}
 	}
 	return client.ObjectKey{}
-}
-
-// machine runs a command of hack/cluster.
-func machine(t *testing.T, args ...string) {
-	t.Helper()
-	if out, err := osexec.CommandContext(t.Context(), cluster.Command, args...).CombinedOutput(); err != nil {
-		t.Fatalf("cluster %v: %v\n%s", args, err, out)
-	}
 }

@@ -121,11 +121,11 @@ func refused(end *corev1.ContainerStateTerminated) bool {
 
 func gateWithoutAPI(t *testing.T, s *gateScene) {
 	t.Helper()
-	machine(t, "api-stop")
+	cluster.Machine(t, "api-stop")
 	t.Cleanup(func() { _ = osexec.Command(cluster.Command, "api-start").Run() })
 	s.letProbeGo(t)
 	time.Sleep(gateTime + 5*time.Second) // the time that the row names; there is no condition to await
-	machine(t, "api-start")
+	cluster.Machine(t, "api-start")
 }
 
 // gateWithoutKubelet makes the gate end, because of its probe or its timeout, while the kubelet cannot start the next
@@ -153,9 +153,9 @@ func gateWithoutKubelet(killed bool) func(*testing.T, *gateScene) {
 // gateNodeReboots makes the kubelet create the Pod's sandbox and gate again; the probe does not know this gate.
 func gateNodeReboots(t *testing.T, _ *gateScene) {
 	t.Helper()
-	machine(t, "node-stop", hurt)
+	cluster.Machine(t, "node-stop", hurt)
 	t.Cleanup(func() { _ = osexec.Command(cluster.Command, "node-start", hurt).Run() })
-	machine(t, "node-start", hurt)
+	cluster.Machine(t, "node-start", hurt)
 }
 
 // quotaOfNone makes the API server refuse the Pods of agents.

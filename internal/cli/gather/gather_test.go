@@ -48,7 +48,7 @@ var answers = map[string]string{
 	"/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations": `{"items":[
 		{"kind":"MutatingWebhookConfiguration","metadata":{"name":"another"}},
 		{"kind":"MutatingWebhookConfiguration","metadata":{"name":"sonde"},"webhooks":[{"name":"w","clientConfig":{"service":{"name":"sonde-webhook","path":"/mutate-packetcapture/` + path + `"}}}]},
-		{"kind":"MutatingWebhookConfiguration","metadata":{"name":"sonde-gate"},"webhooks":[
+		{"kind":"MutatingWebhookConfiguration","metadata":{"name":"sonde-pods"},"webhooks":[
 			{"name":"gate","clientConfig":{"service":{"name":"sonde-webhook","path":"/mutate-v1-pod-gate/` + path + `"}}},
 			{"name":"trace-required","clientConfig":{"service":{"name":"sonde-webhook","path":"/mutate-v1-pod-gate-required/` + path + `"}}}]}]}`,
 	"/api/v1/namespaces/sonde-system/pods": `{"items":[{"kind":"Pod","metadata":{"name":"sonde-manager-1"},"spec":{"containers":[{"name":"manager"}]}},

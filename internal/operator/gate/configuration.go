@@ -14,9 +14,8 @@ import (
 )
 
 // ConfigurationName of the MutatingWebhookConfiguration for Pods. It is separate from the one for Sonde's own kinds, because it
-// changes with every Trace that gates. It also has the webhook for Pods that name a FluentPVC. Release 0.2.0 had gates only,
-// and the name is still theirs, so that an upgrade needs no further right and leaves nothing.
-const ConfigurationName = "sonde-gate"
+// changes with every Trace that gates, and does not exist when no Pods are reviewed.
+const ConfigurationName = "sonde-pods"
 
 // WebhookName and WebhookNameRequired are the webhooks of gates in the configuration. The second one is for Pods that must
 // not start without a gate.

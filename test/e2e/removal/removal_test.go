@@ -15,6 +15,7 @@ import (
 
 	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -76,6 +77,7 @@ func TestOperatorGoneForGood(t *testing.T) {
 	ns, hub := cluster.Namespace(t, nil), cluster.Namespace(t, map[string]string{sondev1.LabelHub: "true"})
 	cluster.Deployment(t, ns, "sink", 2, "sink")
 	pc := cluster.Capture(t, cluster.Admin, hub, sondev1.PacketCaptureSpec{TargetNamespace: ns, TargetDeployment: "sink", Duration: "30s", RetainFor: "10s"})
+	volume := liveVolume(t)
 	cluster.StopManager(t)
 	t.Cleanup(func() { cluster.Reinstall(t) })
 
@@ -84,7 +86,7 @@ func TestOperatorGoneForGood(t *testing.T) {
 	n := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: ns}}
 	cluster.DeleteNow(t, n)
 	cluster.Gone(t, n, 30*time.Second)
-	for _, kind := range []string{"packetcaptures", "traces", "resultaccesses"} {
+	for _, kind := range []string{"packetcaptures", "traces", "resultaccesses", "fluentpvcs", "fluentpvcbindings"} {
 		crd := &unstructured.Unstructured{}
 		crd.SetGroupVersionKind(schema.GroupVersionKind{Group: "apiextensions.k8s.io", Version: "v1", Kind: "CustomResourceDefinition"})
 		crd.SetName(kind + ".monitoring.openshift.tpg")
@@ -107,6 +109,7 @@ func TestOperatorGoneForGood(t *testing.T) {
 		return nil
 	})
 	cluster.NoAgents(t, 10*time.Second)
+	volume.kept(t)
 }
 
 // The whole install is removed during a capture: nothing of it is left, and nothing hangs.
@@ -114,6 +117,7 @@ func TestUninstallInMidCapture(t *testing.T) {
 	ns := cluster.Namespace(t, nil)
 	cluster.Deployment(t, ns, "sink", 2, "sink")
 	cluster.Capture(t, cluster.Admin, ns, sondev1.PacketCaptureSpec{TargetDeployment: "sink", Duration: "10m"})
+	volume := liveVolume(t)
 	before := time.Now()
 	t.Cleanup(func() { cluster.Reinstall(t) })
 	if out, err := osexec.CommandContext(t.Context(), cluster.InstallCommand, "--remove").CombinedOutput(); err != nil {
@@ -121,6 +125,7 @@ func TestUninstallInMidCapture(t *testing.T) {
 	}
 	t.Logf("uninstalled in %s", time.Since(before))
 	cluster.NoAgents(t, 30*time.Second)
+	volume.kept(t)
 	for _, resource := range []string{"mutatingwebhookconfigurations", "validatingadmissionpolicies", "validatingadmissionpolicybindings", "clusterroles", "clusterrolebindings", "customresourcedefinitions", "priorityclasses", "flowschemas", "namespaces"} {
 		cluster.Eventually(t, 30*time.Second, resource+" gone", func(ctx context.Context) error {
 			out, err := osexec.CommandContext(ctx, cluster.Command, "kubectl", "get", resource, "-o", "name").CombinedOutput()
@@ -135,5 +140,68 @@ func TestUninstallInMidCapture(t *testing.T) {
 			}
 			return nil
 		})
+	}
+}
+
+// A namespace with a live volume, one whose finalizer fails, and one whose claim waits for its Pod goes away.
+func TestDeletingTheNamespaceOfVolumes(t *testing.T) {
+	for _, right := range []string{"allowed", "not allowed any more"} {
+		t.Run(right, func(t *testing.T) {
+			v := liveVolume(t)
+			failing := cluster.FluentPVC(t, v.pod.Namespace+"-failing", func(s *sondev1.FluentPVCSpec) {
+				s.PVCFinalizerJobSpecTemplate.Template.Spec = cluster.FinalizerSpec("none")
+				s.Finalizer.MaxAttempts = 1
+			})
+			ended := cluster.WriterPod(v.pod.Namespace, "ended", failing)
+			cluster.Create(t, ended)
+			cluster.DeleteNow(t, ended)
+			cluster.AwaitBinding(t, ended.Namespace, cluster.ClaimOf(t, ended), sondev1.BindingFinalizerJobFailed, 2*time.Minute)
+			unbound := cluster.WriterPod(v.pod.Namespace, "unbound", failing)
+			unbound.Spec.NodeSelector = map[string]string{"no": "node"}
+			cluster.Create(t, unbound)
+			cluster.AwaitBinding(t, unbound.Namespace, cluster.ClaimOf(t, unbound), sondev1.BindingReady, 30*time.Second)
+			if right != "allowed" {
+				cluster.DeleteNow(t, &rbacv1.RoleBinding{ObjectMeta: metav1.ObjectMeta{Namespace: ended.Namespace, Name: "sonde-fluentpvc"}})
+			}
+			n := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: ended.Namespace}}
+			cluster.DeleteNow(t, n)
+			cluster.Gone(t, n, time.Minute)
+		})
+	}
+}
+
+// volume is the volume of a Pod that runs.
+type volume struct {
+	pod   *corev1.Pod
+	claim string
+}
+
+// liveVolume returns a Pod with a FluentPVC in a namespace of its own, when the Pod runs.
+func liveVolume(t *testing.T) volume {
+	t.Helper()
+	ns := cluster.Namespace(t, nil)
+	cluster.AllowFluentPVC(t, ns)
+	p := cluster.WriterPod(ns, "writer", cluster.FluentPVC(t, ns, nil), "-stay")
+	cluster.Create(t, p)
+	v := volume{p, cluster.ClaimOf(t, p)}
+	cluster.AwaitBinding(t, ns, v.claim, sondev1.BindingReady, time.Minute)
+	cluster.Eventually(t, time.Minute, "the Pod runs", func(ctx context.Context) error {
+		if err := cluster.Admin.Get(ctx, client.ObjectKeyFromObject(p), p); err != nil || p.Status.Phase != corev1.PodRunning {
+			return fmt.Errorf("phase %s: %w", p.Status.Phase, err)
+		}
+		return nil
+	})
+	return v
+}
+
+// kept asserts that the Pod still runs with its claim after the operator is gone.
+func (v volume) kept(t *testing.T) {
+	t.Helper()
+	if err := cluster.Admin.Get(t.Context(), client.ObjectKeyFromObject(v.pod), v.pod); err != nil || v.pod.Status.Phase != corev1.PodRunning {
+		t.Errorf("the Pod is %s, want that it runs: %v", v.pod.Status.Phase, err)
+	}
+	claim := &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Namespace: v.pod.Namespace, Name: v.claim}}
+	if err := cluster.Admin.Get(t.Context(), client.ObjectKeyFromObject(claim), claim); err != nil || !claim.DeletionTimestamp.IsZero() {
+		t.Errorf("the claim of a Pod that runs is deleted at %v, want that it stays: %v", claim.DeletionTimestamp, err)
 	}
 }

@@ -72,7 +72,7 @@ func TestGateLeavesNothing(t *testing.T) {
 // annotations.
 func gateChanged(e *cluster.AuditEvent) bool {
 	for _, note := range e.Annotations {
-		if strings.Contains(note, `"configuration":"sonde-gate"`) && strings.Contains(note, `"mutated":true`) {
+		if strings.Contains(note, `"configuration":"sonde-pods"`) && strings.Contains(note, `"mutated":true`) {
 			return true
 		}
 	}
