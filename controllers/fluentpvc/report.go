@@ -183,15 +183,13 @@ func explain(o *observation, err error) string {
 // runs after the status was written, so that no later pass records the same change again.
 func (r *Reconciler) recordEvents(before *sondev1.FluentPVCBinding, o *observation, d result) {
 	b := o.binding
-	if before.Status.Phase != b.Status.Phase && b.Status.Phase != sondev1.BindingPending {
-		kind := corev1.EventTypeNormal
+	if before.Status.Phase != b.Status.Phase {
 		switch b.Status.Phase {
 		case sondev1.BindingFinalizerJobFailed, sondev1.BindingUnknown, sondev1.BindingDataLost:
-			kind = corev1.EventTypeWarning
-		default:
+			c := cmp.Or(apimeta.FindStatusCondition(b.Status.Conditions, sondev1.ConditionFinalized), &metav1.Condition{})
+			r.Recorder.Eventf(b, nil, corev1.EventTypeWarning, string(b.Status.Phase), "Follow", "%s", c.Message)
+		default: // the status says it; an Event for each phase would be a third of all writes
 		}
-		c := cmp.Or(apimeta.FindStatusCondition(b.Status.Conditions, sondev1.ConditionFinalized), &metav1.Condition{})
-		r.Recorder.Eventf(b, nil, kind, string(b.Status.Phase), "Follow", "%s", c.Message)
 	}
 	if d.refused == nil {
 		return
