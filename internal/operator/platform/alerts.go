@@ -75,6 +75,13 @@ var alerts = []alert{
 		runbook: "Their conditions say why. ProbesAllowed is False if the cluster refuses the probes' Pods. Capturing has reason Queued, CeilingPods, CeilingNode or " +
 			"CeilingResults if a ceiling is reached; flags of the manager raise it. Otherwise Capturing says what a Pod waits for.",
 	},
+	{
+		name: "SondeVolumesNotProcessed", severity: "warning", after: "15m",
+		expr:    `max by (phase) (sonde_fluentpvc_bindings{JOB,phase=~"FinalizerJobFailed|Unknown|DataLost"}) > 0`,
+		summary: "Volumes of FluentPVCs are in phase {{ $labels.phase }}: their data is not processed.",
+		runbook: "kubectl get fluentpvcbindings -A shows them; their conditions say why. FinalizerJobFailed: read the Job's log, then run kubectl sonde fluentpvc retry or discard. " +
+			"Unknown: the volume of a claim is gone; restore it, or discard. DataLost: a claim was deleted before its data was processed.",
+	},
 }
 
 // alertGroup returns the alerts of an install in this namespace.

@@ -15,6 +15,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 
 	"github.com/sonde-operator/sonde/controllers/capture"
+	"github.com/sonde-operator/sonde/controllers/fluentpvc"
 	"github.com/sonde-operator/sonde/internal/operator/certs"
 	"github.com/sonde-operator/sonde/internal/operator/metrics"
 	"github.com/sonde-operator/sonde/internal/operator/platform"
@@ -65,6 +66,9 @@ func TestAlertsAreOnMetricsThatExist(t *testing.T) {
 		t.Fatal(err)
 	}
 	if err := known.Register(capture.Metrics{}); err != nil {
+		t.Fatal(err)
+	}
+	if err := known.Register(fluentpvc.Metrics{}); err != nil {
 		t.Fatal(err)
 	}
 	rule := typed[monitoringv1.PrometheusRule](t, platform.Monitoring("elsewhere")[1])

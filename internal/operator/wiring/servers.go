@@ -16,6 +16,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/webhook"
 
 	"github.com/sonde-operator/sonde/controllers/capture"
+	"github.com/sonde-operator/sonde/controllers/fluentpvc"
 	"github.com/sonde-operator/sonde/internal/operator/access"
 	"github.com/sonde-operator/sonde/internal/operator/connections"
 	"github.com/sonde-operator/sonde/internal/operator/fewreads"
@@ -45,6 +46,7 @@ func (m *manager) addServers(_ context.Context, mgr ctrl.Manager) error {
 	return errors.Join(
 		metrics.Register(crmetrics.Registry),
 		crmetrics.Registry.Register(capture.Metrics{Reader: mgr.GetClient(), Namespace: m.Agent.Namespace}),
+		crmetrics.Registry.Register(fluentpvc.Metrics{Reader: mgr.GetClient()}),
 		mgr.Add(m.secret),
 		mgr.Add(memory.Releaser{Clock: clock.RealClock{}}),
 		mgr.Add(m.serving),
