@@ -200,12 +200,19 @@ var errBadTemplate = errors.New("the template is not usable")
 
 // evict asks for the Pod's eviction, which a PodDisruptionBudget may refuse.
 func (r *Reconciler) evict(ctx context.Context, pod *corev1.Pod) error {
+	now := r.Clock.Now()
+	if err := r.evictions.check(pod, now); err != nil {
+		return err
+	}
 	ctrl.LoggerFrom(ctx).Info("Evicting a Pod whose sidecar has ended", "Pod", pod.Name)
 	err := r.SubResource("eviction").Create(ctx, &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: pod.Namespace, Name: pod.Name}}, &policyv1.Eviction{
 		DeleteOptions: &metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &pod.UID}},
 	})
 	if apierrors.IsConflict(err) {
 		return nil // another Pod has the name now
+	}
+	if err == nil {
+		r.evictions.record(pod, now)
 	}
 	return wrap("evict pod", gone.Ignore(err))
 }
@@ -219,6 +226,7 @@ func wrap(what string, err error) error {
 
 // refusal reports whether an immediate retry would fail in the same way.
 func refusal(err error) bool {
-	return apierrors.IsForbidden(err) || apierrors.IsInvalid(err) || apierrors.IsTooManyRequests(err) ||
+	var soon *tooSoonError
+	return errors.As(err, &soon) || apierrors.IsForbidden(err) || apierrors.IsInvalid(err) || apierrors.IsTooManyRequests(err) ||
 		errors.Is(err, errNameTaken) || errors.Is(err, errBadTemplate)
 }

@@ -39,7 +39,7 @@ import (
 const fieldOwner = client.FieldOwner("sonde-fluentpvc")
 
 // Reconciler follows one claim in each request: the claim, its binding, and its Pod. A request names the claim. No decision depends
-// on state from earlier passes.
+// on state from earlier passes, but for the delay between evictions.
 type Reconciler struct {
 	// Client reads Pods, FluentPVCs and bindings from the cache, which needs IndexFields.
 	client.Client
@@ -56,6 +56,8 @@ type Reconciler struct {
 	Recorder  events.EventRecorder
 	Clock     clock.PassiveClock
 	Watchdog  *health.Watchdog
+
+	evictions evictions
 }
 
 // +kubebuilder:rbac:groups=monitoring.openshift.tpg,resources=fluentpvcs,verbs=get;list;watch

@@ -25,6 +25,10 @@ func (d result) again(o *observation) time.Duration {
 	case o.namespaceEnding:
 		return 0
 	case d.tried == evictPod:
+		var soon *tooSoonError
+		if errors.As(d.refused, &soon) {
+			return max(soon.due.Sub(o.now), 0) + time.Second
+		}
 		return evictionDelay
 	case d.refused != nil:
 		return refusedDelay(o)

@@ -1,0 +1,84 @@
+package fluentpvc
+
+import (
+	"fmt"
+	"maps"
+	"sync"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+)
+
+// Delays between the evictions of Pods that an owner makes one after the other. They double.
+const (
+	minEvictionDelay = 10 * time.Second
+	maxEvictionDelay = 5 * time.Minute
+)
+
+// evictions slows down an owner whose every new Pod is evicted, because its sidecar always fails: each such Pod costs a claim and a
+// Job. Pods that existed before the owner's last eviction are evicted at once. Only the leader evicts, so this is in memory; a new
+// leader begins anew. The zero value is ready.
+type evictions struct {
+	mu   sync.Mutex
+	last map[types.UID]eviction
+}
+
+type eviction struct {
+	at    time.Time
+	delay time.Duration // until the owner's next Pod may be evicted
+}
+
+// tooSoonError says when the eviction of a Pod is due.
+type tooSoonError struct{ due time.Time }
+
+func (e *tooSoonError) Error() string {
+	return fmt.Sprintf("earlier Pods of its controller were evicted for the same reason, so it is evicted not before %s: repair the sidecar", e.due.UTC().Format(time.RFC3339))
+}
+
+// check returns a tooSoonError if the Pod must not be evicted yet.
+func (e *evictions) check(pod *corev1.Pod, now time.Time) error {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	last, known := e.last[controllerOf(pod)]
+	if due := last.at.Add(last.delay); known && replaces(pod, last) && now.Before(due) {
+		return &tooSoonError{due}
+	}
+	return nil
+}
+
+// record notes an eviction.
+func (e *evictions) record(pod *corev1.Pod, now time.Time) {
+	owner := controllerOf(pod)
+	if owner == "" {
+		return // nothing makes the Pod again
+	}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.last == nil {
+		e.last = map[types.UID]eviction{}
+	}
+	maps.DeleteFunc(e.last, func(_ types.UID, l eviction) bool { return now.Sub(l.at) > 2*maxEvictionDelay })
+	last, known := e.last[owner]
+	switch {
+	case !known:
+		last.delay = minEvictionDelay
+	case replaces(pod, last):
+		last.delay = min(2*last.delay, maxEvictionDelay)
+	}
+	last.at = now
+	e.last[owner] = last
+}
+
+// replaces reports whether a Pod was made after its owner's last eviction. Times of creation are whole seconds.
+func replaces(pod *corev1.Pod, last eviction) bool {
+	return !pod.CreationTimestamp.Time.Before(last.at.Truncate(time.Second))
+}
+
+func controllerOf(pod *corev1.Pod) types.UID {
+	if owner := metav1.GetControllerOf(pod); owner != nil {
+		return owner.UID
+	}
+	return ""
+}

@@ -1,0 +1,61 @@
+package fluentpvc
+
+import (
+	"errors"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+)
+
+// TestEvictionsBackOff checks that the Pods of an owner are evicted at once when they fail together, and more and more slowly when
+// each new one fails.
+func TestEvictionsBackOff(t *testing.T) {
+	made := func(owner types.UID, at time.Time) *corev1.Pod {
+		p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{CreationTimestamp: metav1.NewTime(at)}}
+		if owner != "" {
+			p.OwnerReferences = []metav1.OwnerReference{{UID: owner, Controller: new(true)}}
+		}
+		return p
+	}
+	var e evictions
+	start := noon.Add(-time.Minute)
+	now := noon
+	for n := range 3 {
+		p := made("rs", start)
+		if err := e.check(p, now); err != nil {
+			t.Errorf("Pod %d of those that fail together: %v", n, err)
+		}
+		e.record(p, now)
+		now = now.Add(100 * time.Millisecond)
+	}
+	last := now.Add(-100 * time.Millisecond)
+	for _, delay := range []time.Duration{10, 20, 40, 80, 160, 300, 300} {
+		delay *= time.Second
+		p := made("rs", last.Add(time.Second).Truncate(time.Second))
+		var soon *tooSoonError
+		if err := e.check(p, last.Add(delay-time.Millisecond)); !errors.As(err, &soon) || !soon.due.Equal(last.Add(delay)) {
+			t.Fatalf("before %s: %v, want that it is due then", delay, err)
+		}
+		last = last.Add(delay)
+		if err := e.check(p, last); err != nil {
+			t.Fatalf("after %s: %v", delay, err)
+		}
+		e.record(p, last)
+	}
+	if err := e.check(made("another", last), last); err != nil {
+		t.Errorf("a Pod of another owner: %v", err)
+	}
+	for range 2 {
+		if err := e.check(made("", last), last); err != nil {
+			t.Errorf("a Pod without owner: %v", err)
+		}
+		e.record(made("", last), last)
+	}
+	e.record(made("another", last), last.Add(2*maxEvictionDelay+time.Second))
+	if len(e.last) != 1 {
+		t.Errorf("%d owners are remembered, want that the old one is forgotten", len(e.last))
+	}
+}
