@@ -87,7 +87,8 @@ type Reconciler struct {
 // +kubebuilder:rbac:groups=node.k8s.io,resources=runtimeclasses,verbs=get
 // +kubebuilder:rbac:groups=authorization.k8s.io,resources=subjectaccessreviews,verbs=create
 // +kubebuilder:rbac:groups=events.k8s.io,resources=events,verbs=create;patch
-// +kubebuilder:rbac:groups=batch,namespace=sonde-system,resources=jobs,verbs=get;list;watch;create;delete
+// +kubebuilder:rbac:groups=batch,namespace=sonde-system,resources=jobs,verbs=create;delete
+// +kubebuilder:rbac:groups=batch,resources=jobs,verbs=get;list;watch
 // +kubebuilder:rbac:groups="",namespace=sonde-system,resources=configmaps;secrets,verbs=get;list;watch;create;delete
 // +kubebuilder:rbac:groups="",namespace=sonde-system,resources=events,verbs=list
 

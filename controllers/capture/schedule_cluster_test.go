@@ -37,8 +37,8 @@ const (
 // agent is the real state of one Job's Pod, its processes and its files. The API server may know less.
 type agent struct {
 	job, capture, target types.UID
-	jobKey, podKey       objectKey
-	targetKey            objectKey
+	jobKey, podKey       memapi.Key
+	targetKey            memapi.Key
 	node                 string
 	fate                 fate
 	duration, retain     time.Duration
@@ -86,8 +86,8 @@ func (s *schedule) newAgent(job *batchv1.Job) {
 	within := func(seconds int) time.Duration { return time.Duration(s.rand.IntN(seconds*1000)) * time.Millisecond }
 	a := &agent{
 		job: job.UID, capture: types.UID(job.Labels[sondev1.LabelUID]), target: types.UID(job.Labels[sondev1.LabelTargetPodUID]),
-		jobKey: s.api.keyOf(job), podKey: objectKey{"Pod", operatorNamespace, job.Name + "-" + string(job.UID[:8])},
-		targetKey: objectKey{"Pod", job.Annotations[sondev1.AnnotationTargetNamespace], job.Annotations[sondev1.AnnotationTargetPod]},
+		jobKey: s.api.KeyOf(job), podKey: memapi.KeyFor("Pod", operatorNamespace, job.Name + "-" + string(job.UID[:8])),
+		targetKey: memapi.KeyFor("Pod", job.Annotations[sondev1.AnnotationTargetNamespace], job.Annotations[sondev1.AnnotationTargetPod]),
 		node:      job.Annotations[sondev1.AnnotationTargetNode], ip: fmt.Sprintf("10.1.%d.%d", len(s.agents)/200, 1+len(s.agents)%200),
 		duration: argument(job, 0, "--duration"), retain: argument(job, 1, "--retain"),
 		podAt: now.Add(within(2)),
@@ -132,11 +132,11 @@ func (s *schedule) play(a *agent) bool {
 	if a.over {
 		return false
 	}
-	job, _ := s.api.objects[a.jobKey].(*batchv1.Job)
+	job, _ := s.api.Objects[a.jobKey].(*batchv1.Job)
 	if job != nil && job.UID != a.job {
 		job = nil
 	}
-	pod, _ := s.api.objects[a.podKey].(*corev1.Pod)
+	pod, _ := s.api.Objects[a.podKey].(*corev1.Pod)
 	return s.playNode(a, pod) || s.playJob(a, job, pod)
 }
 
@@ -153,7 +153,7 @@ func (s *schedule) playJob(a *agent, job *batchv1.Job, pod *corev1.Pod) bool {
 		ttl := time.Duration(*job.Spec.TTLSecondsAfterFinished) * time.Second
 		if end := finishedAt(job); !now.Before(end.Add(ttl)) {
 			s.excuse(a, "the Job's time was over")
-			return s.api.delete(a.jobKey, nil) == nil
+			return s.api.Delete(a.jobKey, nil) == nil
 		}
 		return pod != nil && !podOver(pod) && s.terminate(a, pod)
 	case !now.Before(job.CreationTimestamp.Add(time.Duration(*job.Spec.ActiveDeadlineSeconds) * time.Second)):
@@ -183,7 +183,7 @@ func finishedAt(job *batchv1.Job) time.Time { return job.Status.Conditions[0].La
 
 func (s *schedule) finish(a *agent, kind batchv1.JobConditionType, reason string) {
 	s.trace("the Job controller ends %s: %s %s", a.jobKey, kind, reason)
-	edit(s.api, a.jobKey, func(job *batchv1.Job) {
+	memapi.Edit(s.api, a.jobKey, func(job *batchv1.Job) {
 		job.Status.Active = 0
 		job.Status.Conditions = []batchv1.JobCondition{{Type: kind, Status: corev1.ConditionTrue, Reason: reason, LastTransitionTime: metav1.NewTime(s.clock.Now())}}
 	})
@@ -204,7 +204,7 @@ func (s *schedule) makePod(a *agent, job *batchv1.Job) bool {
 			ObjectMeta:     metav1.ObjectMeta{Namespace: operatorNamespace, Name: a.jobKey.name + "-refused"},
 			InvolvedObject: corev1.ObjectReference{UID: job.UID}, Reason: "FailedCreate", Message: "exceeded quota", LastTimestamp: metav1.NewTime(now),
 		}
-		_ = s.api.create(event)
+		_ = s.api.Create(event)
 		return true
 	}
 	if a.refused {
@@ -220,10 +220,10 @@ func (s *schedule) makePod(a *agent, job *batchv1.Job) bool {
 		},
 	}
 	pod.Spec.NodeName = a.node
-	if err := s.api.create(pod); err != nil {
+	if err := s.api.Create(pod); err != nil {
 		s.fail("create %s: %v", a.podKey, err)
 	}
-	edit(s.api, a.jobKey, func(job *batchv1.Job) { job.Status.Active = 1 })
+	memapi.Edit(s.api, a.jobKey, func(job *batchv1.Job) { job.Status.Active = 1 })
 	return true
 }
 
@@ -233,12 +233,12 @@ func (s *schedule) terminate(a *agent, pod *corev1.Pod) bool {
 		return false
 	}
 	if !a.running {
-		return s.api.delete(a.podKey, nil) == nil
+		return s.api.Delete(a.podKey, nil) == nil
 	}
 	s.trace("%s is deleted", a.podKey)
 	a.filesGone = true
 	now := metav1.NewTime(s.clock.Now())
-	edit(s.api, a.podKey, func(pod *corev1.Pod) { pod.DeletionTimestamp = &now })
+	memapi.Edit(s.api, a.podKey, func(pod *corev1.Pod) { pod.DeletionTimestamp = &now })
 	return true
 }
 
@@ -251,7 +251,7 @@ func (s *schedule) playNode(a *agent, pod *corev1.Pod) bool {
 	case nodeGone: // the garbage collector of Pods
 		s.excuse(a, "the node was removed")
 		a.ended, a.filesGone = true, true
-		return s.api.delete(a.podKey, nil) == nil
+		return s.api.Delete(a.podKey, nil) == nil
 	case nodeSilent:
 		return false
 	case nodeReady:
@@ -265,14 +265,14 @@ func (s *schedule) playNode(a *agent, pod *corev1.Pod) bool {
 	case a.ended && !a.reported:
 		s.reportEnd(a)
 	case pod.DeletionTimestamp != nil:
-		return s.api.delete(a.podKey, nil) == nil
+		return s.api.Delete(a.podKey, nil) == nil
 	case !a.running:
 		return s.start(a, pod)
 	case !a.ended:
 		return s.runProbe(a)
 	case !now.Before(a.endedAt.Add(a.retain)):
 		s.trace("the keeper of %s ends", a.podKey)
-		edit(s.api, a.podKey, func(pod *corev1.Pod) {
+		memapi.Edit(s.api, a.podKey, func(pod *corev1.Pod) {
 			pod.Status.Phase = corev1.PodSucceeded
 			if a.exit != 0 {
 				pod.Status.Phase = corev1.PodFailed
@@ -291,16 +291,16 @@ func (s *schedule) start(a *agent, pod *corev1.Pod) bool {
 		return false
 	}
 	for _, v := range pod.Spec.Volumes {
-		var o objectKey
+		var o memapi.Key
 		switch {
 		case v.ConfigMap != nil:
-			o = objectKey{"ConfigMap", operatorNamespace, v.ConfigMap.Name}
+			o = memapi.KeyFor("ConfigMap", operatorNamespace, v.ConfigMap.Name)
 		case v.Secret != nil:
-			o = objectKey{"Secret", operatorNamespace, v.Secret.SecretName}
+			o = memapi.KeyFor("Secret", operatorNamespace, v.Secret.SecretName)
 		default:
 			continue
 		}
-		there := s.api.objects[o]
+		there := s.api.Objects[o]
 		if there == nil {
 			return false
 		}
@@ -314,7 +314,7 @@ func (s *schedule) start(a *agent, pod *corev1.Pod) bool {
 	}
 	a.running = true
 	running := corev1.ContainerState{Running: &corev1.ContainerStateRunning{StartedAt: metav1.NewTime(s.clock.Now())}}
-	edit(s.api, a.podKey, func(pod *corev1.Pod) {
+	memapi.Edit(s.api, a.podKey, func(pod *corev1.Pod) {
 		pod.Status.Phase, pod.Status.PodIP = corev1.PodRunning, a.ip
 		pod.Status.ContainerStatuses = []corev1.ContainerStatus{
 			{Name: captureconfig.ContainerProbe, State: running, Started: new(false)}, {Name: captureconfig.ContainerKeeper, State: running, Started: new(true)},
@@ -326,7 +326,7 @@ func (s *schedule) start(a *agent, pod *corev1.Pod) bool {
 // runProbe attaches or ends the probe when that is due.
 func (s *schedule) runProbe(a *agent) bool {
 	now := s.clock.Now()
-	pod, _ := s.api.objects[a.targetKey].(*corev1.Pod)
+	pod, _ := s.api.Objects[a.targetKey].(*corev1.Pod)
 	gone := pod == nil || pod.UID != a.target || !target.Live(pod)
 	switch {
 	case !a.attached && (a.stop != "" || gone || a.fate == neverAttaches && !now.Before(a.attachAt)):
@@ -339,7 +339,7 @@ func (s *schedule) runProbe(a *agent) bool {
 			a.endAt = now.Add(a.duration * time.Duration(1+s.rand.IntN(9)) / 10)
 		}
 		s.trace("the probe of %s is attached", a.podKey)
-		edit(s.api, a.podKey, func(pod *corev1.Pod) { pod.Status.ContainerStatuses[0].Started = new(true) })
+		memapi.Edit(s.api, a.podKey, func(pod *corev1.Pod) { pod.Status.ContainerStatuses[0].Started = new(true) })
 	case a.stop != "":
 		s.end(a, a.stop, true, 0)
 	case gone:
@@ -411,7 +411,7 @@ func (s *schedule) reportEnd(a *agent) {
 		a.excuse = "the verdict was final before: " + e.Reason
 	}
 	s.trace("the kubelet reports the end of %s", a.podKey)
-	edit(s.api, a.podKey, func(pod *corev1.Pod) { pod.Status.ContainerStatuses[0].State = corev1.ContainerState{Terminated: t} })
+	memapi.Edit(s.api, a.podKey, func(pod *corev1.Pod) { pod.Status.ContainerStatuses[0].State = corev1.ContainerState{Terminated: t} })
 }
 
 // excuse records why a result may be lost: another actor destroyed it before the manager could publish it.
@@ -428,7 +428,7 @@ func (s *schedule) stopAt(ip, secret, reason string) error {
 		return errors.New("no answer")
 	}
 	a := s.agents[i]
-	there := s.api.objects[objectKey{"Secret", operatorNamespace, secret}]
+	there := s.api.Objects[memapi.KeyFor("Secret", operatorNamespace, secret)]
 	if there == nil || there.GetLabels()[sondev1.LabelUID] != string(a.capture) {
 		return errors.New("no Secret, or not the keeper's")
 	}
@@ -468,7 +468,7 @@ func (s *schedule) nextEvent(a *agent) time.Time {
 	if a.ended && a.endedAt.Add(a.retain).After(now) {
 		next = earlier(next, a.endedAt.Add(a.retain))
 	}
-	job, ok := s.api.objects[a.jobKey].(*batchv1.Job)
+	job, ok := s.api.Objects[a.jobKey].(*batchv1.Job)
 	if !ok || job.UID != a.job {
 		return next
 	}

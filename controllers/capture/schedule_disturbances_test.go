@@ -17,7 +17,7 @@ import (
 
 // request creates a capture for a user, through the webhook.
 func (s *schedule) request(name string) *captureTruth {
-	ns, ok := s.api.objects[objectKey{"Namespace", "", "shop"}]
+	ns, ok := s.api.Objects[memapi.KeyFor("Namespace", "", "shop")]
 	if !ok || s.denied["shop"] || s.paused() || ns.GetLabels()[sondev1.LabelOptOut] != "" {
 		return nil // the webhook refuses it
 	}
@@ -43,7 +43,7 @@ func (s *schedule) request(name string) *captureTruth {
 	if s.plan == nil && !s.calm && s.rand.IntN(15) == 0 {
 		pc.Annotations, c.invalid, c.refusedAt = nil, true, 1
 	}
-	if err := s.api.create(pc); err != nil {
+	if err := s.api.Create(pc); err != nil {
 		return nil
 	}
 	c.uid = pc.UID
@@ -53,7 +53,7 @@ func (s *schedule) request(name string) *captureTruth {
 }
 
 func (s *schedule) paused() bool {
-	_, ok := s.api.objects[objectKey{"ConfigMap", operatorNamespace, pause.ConfigMapName}]
+	_, ok := s.api.Objects[memapi.KeyFor("ConfigMap", operatorNamespace, pause.ConfigMapName)]
 	return ok
 }
 
@@ -72,35 +72,35 @@ var disturbances = []struct {
 		return name != ""
 	}},
 	{"a Pod comes and goes", func(s *schedule) bool {
-		key := objectKey{"Pod", "shop", s.makePodOfWorkload()}
-		return s.api.delete(key, nil) == nil
+		key := memapi.KeyFor("Pod", "shop", s.makePodOfWorkload())
+		return s.api.Delete(key, nil) == nil
 	}},
 	{"a Pod comes and is evicted", func(s *schedule) bool {
-		key := objectKey{"Pod", "shop", s.makePodOfWorkload()}
-		edit(s.api, key, func(p *corev1.Pod) { p.Status.Phase = corev1.PodFailed })
-		return s.api.objects[key] != nil
+		key := memapi.KeyFor("Pod", "shop", s.makePodOfWorkload())
+		memapi.Edit(s.api, key, func(p *corev1.Pod) { p.Status.Phase = corev1.PodFailed })
+		return s.api.Objects[key] != nil
 	}},
 	{"the watch of Pods is interrupted for too long", func(s *schedule) bool {
 		if s.leader == nil {
 			return false
 		}
 		if s.rand.IntN(2) == 0 {
-			_ = s.api.delete(objectKey{"Pod", "shop", s.makePodOfWorkload()}, nil)
+			_ = s.api.Delete(memapi.KeyFor("Pod", "shop", s.makePodOfWorkload()), nil)
 		}
 		s.leader.relist()
 		return true
 	}},
 	{"a Pod ends", func(s *schedule) bool {
 		key, ok := s.anyPod("shop")
-		edit(s.api, key, func(p *corev1.Pod) { p.Status.Phase = corev1.PodFailed })
+		memapi.Edit(s.api, key, func(p *corev1.Pod) { p.Status.Phase = corev1.PodFailed })
 		return ok
 	}},
 	{"the workload is deleted", func(s *schedule) bool {
 		if s.rand.IntN(2) == 0 {
 			return false
 		}
-		_ = s.api.delete(objectKey{"Deployment", "shop", "web"}, nil)
-		_ = s.api.delete(objectKey{"ReplicaSet", "shop", "web-rs"}, nil)
+		_ = s.api.Delete(memapi.KeyFor("Deployment", "shop", "web"), nil)
+		_ = s.api.Delete(memapi.KeyFor("ReplicaSet", "shop", "web-rs"), nil)
 		s.removePods()
 		return true
 	}},
@@ -109,7 +109,7 @@ var disturbances = []struct {
 		if c == nil {
 			return false
 		}
-		edit(s.api, objectKey{"PacketCapture", c.key.Namespace, c.key.Name}, func(pc *sondev1.PacketCapture) {
+		memapi.Edit(s.api, memapi.KeyFor("PacketCapture", c.key.Namespace, c.key.Name), func(pc *sondev1.PacketCapture) {
 			if !pc.Spec.Stop {
 				pc.Spec.Stop = true
 				pc.Generation++
@@ -129,7 +129,7 @@ var disturbances = []struct {
 		return true
 	}},
 	{"the namespace is closed", func(s *schedule) bool {
-		edit(s.api, objectKey{"Namespace", "", "shop"}, func(ns *corev1.Namespace) { ns.Labels = map[string]string{sondev1.LabelOptOut: "true"} })
+		memapi.Edit(s.api, memapi.KeyFor("Namespace", "", "shop"), func(ns *corev1.Namespace) { ns.Labels = map[string]string{sondev1.LabelOptOut: "true"} })
 		s.refuseAll()
 		return true
 	}},
@@ -139,7 +139,7 @@ var disturbances = []struct {
 		}
 		s.removeNamespace()
 		if s.rand.IntN(2) == 0 {
-			_ = s.api.create(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "shop"}})
+			_ = s.api.Create(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "shop"}})
 			s.makeWorkload()
 			s.makePodOfWorkload()
 			s.request("pc")
@@ -147,7 +147,7 @@ var disturbances = []struct {
 		return true
 	}},
 	{"an admin pauses everything", func(s *schedule) bool {
-		err := s.api.create(&corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: operatorNamespace, Name: pause.ConfigMapName}, Data: map[string]string{pause.Key: "true"}})
+		err := s.api.Create(&corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: operatorNamespace, Name: pause.ConfigMapName}, Data: map[string]string{pause.Key: "true"}})
 		s.refuseAll()
 		if s.leader != nil {
 			for _, k := range s.captureKeys() { // by the watch of the ConfigMap
@@ -157,13 +157,13 @@ var disturbances = []struct {
 		return err == nil
 	}},
 	{"an admin ends the pause", func(s *schedule) bool {
-		ns, ok := s.api.objects[objectKey{"Namespace", "", "shop"}]
+		ns, ok := s.api.Objects[memapi.KeyFor("Namespace", "", "shop")]
 		for _, c := range s.captures { // captures that no pass has ended yet continue
 			if ok && !c.invalid && !s.denied["shop"] && ns.GetLabels()[sondev1.LabelOptOut] == "" && s.live(c) != nil {
 				c.refusedAt = 0
 			}
 		}
-		return s.api.delete(objectKey{"ConfigMap", operatorNamespace, pause.ConfigMapName}, nil) == nil
+		return s.api.Delete(memapi.KeyFor("ConfigMap", operatorNamespace, pause.ConfigMapName), nil) == nil
 	}},
 	{"a node does not report any more", func(s *schedule) bool { return s.setNode(nodeSilent, corev1.ConditionUnknown) }},
 	{"a node is back", func(s *schedule) bool { return s.setNode(nodeReady, corev1.ConditionTrue) }},
@@ -172,10 +172,10 @@ var disturbances = []struct {
 			return false
 		}
 		s.nodes["node-b"] = nodeGone
-		_ = s.api.delete(objectKey{"Node", "", "node-b"}, nil)
-		for _, p := range of[*corev1.Pod](s.api.objects, "Pod") {
+		_ = s.api.Delete(memapi.KeyFor("Node", "", "node-b"), nil)
+		for _, p := range memapi.Of[*corev1.Pod](s.api.Objects, "Pod") {
 			if p.Namespace == "shop" && p.Spec.NodeName == "node-b" {
-				_ = s.api.delete(s.api.keyOf(p), nil)
+				_ = s.api.Delete(s.api.KeyOf(p), nil)
 			}
 		}
 		return true
@@ -185,7 +185,7 @@ var disturbances = []struct {
 		if a == nil || s.nodes[a.node] != nodeReady {
 			return false
 		}
-		pod, ok := s.api.objects[a.podKey].(*corev1.Pod)
+		pod, ok := s.api.Objects[a.podKey].(*corev1.Pod)
 		if !ok || podOver(pod) {
 			return false
 		}
@@ -195,7 +195,7 @@ var disturbances = []struct {
 		if a.running && !a.reported {
 			s.reportEnd(a)
 		}
-		edit(s.api, a.podKey, func(p *corev1.Pod) {
+		memapi.Edit(s.api, a.podKey, func(p *corev1.Pod) {
 			p.Status.Phase, p.Status.Reason, p.Status.Message = corev1.PodFailed, "Evicted", "the node was low on disk"
 		})
 		a.ended, a.filesGone = true, true
@@ -212,18 +212,18 @@ var disturbances = []struct {
 	}},
 	{"an admin deletes a Job", func(s *schedule) bool {
 		a := s.anyAgent()
-		if a == nil || s.api.objects[a.jobKey] == nil || s.api.objects[a.jobKey].GetUID() != a.job {
+		if a == nil || s.api.Objects[a.jobKey] == nil || s.api.Objects[a.jobKey].GetUID() != a.job {
 			return false
 		}
 		s.excuse(a, "its Job was deleted")
 		if c := s.truth(a.capture); c != nil {
 			c.removed[a.target]++
 		}
-		return s.api.delete(a.jobKey, nil) == nil
+		return s.api.Delete(a.jobKey, nil) == nil
 	}},
 	{"other objects hold the names that the manager wants", func(s *schedule) bool {
-		_ = s.api.create(&corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: operatorNamespace, Name: "shop-web"}})
-		return s.api.create(&batchv1.Job{ObjectMeta: metav1.ObjectMeta{Namespace: operatorNamespace, Name: "web-1-qwer"}}) == nil
+		_ = s.api.Create(&corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: operatorNamespace, Name: "shop-web"}})
+		return s.api.Create(&batchv1.Job{ObjectMeta: metav1.ObjectMeta{Namespace: operatorNamespace, Name: "web-1-qwer"}}) == nil
 	}},
 	{"nothing happens for minutes", func(s *schedule) bool {
 		s.clock.Step(time.Duration(s.rand.IntN(300)) * time.Second)
@@ -253,15 +253,15 @@ func (s *schedule) stepDisturbance() {
 	}
 }
 
-func (s *schedule) anyPod(namespace string) (objectKey, bool) {
-	var keys []objectKey
-	for _, p := range of[*corev1.Pod](s.api.objects, "Pod") {
+func (s *schedule) anyPod(namespace string) (memapi.Key, bool) {
+	var keys []memapi.Key
+	for _, p := range memapi.Of[*corev1.Pod](s.api.Objects, "Pod") {
 		if p.Namespace == namespace {
-			keys = append(keys, s.api.keyOf(p))
+			keys = append(keys, s.api.KeyOf(p))
 		}
 	}
 	if len(keys) == 0 {
-		return objectKey{}, false
+		return memapi.Key{}, false
 	}
 	return keys[s.rand.IntN(len(keys))], true
 }
@@ -269,10 +269,10 @@ func (s *schedule) anyPod(namespace string) (objectKey, bool) {
 // removePod removes a Pod of the workload and returns its name.
 func (s *schedule) removePod() string {
 	key, ok := s.anyPod("shop")
-	if !ok || s.api.delete(key, nil) != nil {
+	if !ok || s.api.Delete(key, nil) != nil {
 		return ""
 	}
-	return key.name
+	return key.Name
 }
 
 // removePods removes all Pods of the workload.
@@ -308,7 +308,7 @@ func (s *schedule) podOf(a *agent) (*corev1.Pod, bool) {
 	if a == nil {
 		return nil, false
 	}
-	pod, ok := s.api.objects[a.podKey].(*corev1.Pod)
+	pod, ok := s.api.Objects[a.podKey].(*corev1.Pod)
 	return pod, ok
 }
 
@@ -317,7 +317,7 @@ func (s *schedule) remove(c *captureTruth) bool {
 		return false
 	}
 	c.gone = true
-	return s.api.delete(objectKey{"PacketCapture", c.key.Namespace, c.key.Name}, nil) == nil
+	return s.api.Delete(memapi.KeyFor("PacketCapture", c.key.Namespace, c.key.Name), nil) == nil
 }
 
 // refuseAll revokes all current captures: from now on the manager must create nothing for them.
@@ -336,8 +336,8 @@ func (s *schedule) removeNamespace() {
 		s.remove(c)
 	}
 	s.removePods()
-	for _, k := range []objectKey{{"Deployment", "shop", "web"}, {"ReplicaSet", "shop", "web-rs"}, {"Namespace", "", "shop"}} {
-		_ = s.api.delete(k, nil)
+	for _, k := range []memapi.Key{memapi.KeyFor("Deployment", "shop", "web"), memapi.KeyFor("ReplicaSet", "shop", "web-rs"), memapi.KeyFor("Namespace", "", "shop")} {
+		_ = s.api.Delete(k, nil)
 	}
 }
 
@@ -347,6 +347,6 @@ func (s *schedule) setNode(state nodeState, ready corev1.ConditionStatus) bool {
 		return false
 	}
 	s.nodes[name] = state
-	edit(s.api, objectKey{"Node", "", name}, func(n *corev1.Node) { n.Status.Conditions[0].Status = ready })
+	memapi.Edit(s.api, memapi.KeyFor("Node", "", name), func(n *corev1.Node) { n.Status.Conditions[0].Status = ready })
 	return true
 }

@@ -10,31 +10,6 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
-// fault is a disturbance of one request to the API server.
-type fault struct {
-	name string
-	// err is the answer to the manager. done reports that the server executed the request nevertheless.
-	err  error
-	done bool
-	// before and after run before and after the request reaches the server.
-	before, after func()
-}
-
-// faultKinds are wrong answers of an API server, or of a proxy before it. Only writes can fail and be done.
-var faultKinds = []fault{
-	{name: "500", err: apierrors.NewInternalError(errors.New("injected"))},
-	{name: "429", err: apierrors.NewTooManyRequests("injected", 1)},
-	{name: "503", err: apierrors.NewServiceUnavailable("injected")},
-	{name: "timeout, not done", err: fmt.Errorf("injected: %w", context.DeadlineExceeded)},
-	{name: "404 for a moment", err: apierrors.NewGenericServerResponse(http.StatusNotFound, "get", schema.GroupResource{}, "", "404 page not found", 0, true)},
-	{name: "403", err: apierrors.NewForbidden(schema.GroupResource{}, "", errors.New("injected"))},
-	{name: "409", err: apierrors.NewConflict(schema.GroupResource{}, "", errors.New("injected"))},
-	{name: "timeout, done", err: fmt.Errorf("injected: %w", context.DeadlineExceeded), done: true},
-}
-
-// readFaults is the number of faultKinds that reads can have, the first ones.
-const readFaults = 6
-
 // singleFault is one fault at one write.
 type singleFault struct {
 	at, observed int
@@ -42,64 +17,64 @@ type singleFault struct {
 	common int
 	// before and after crash the manager before or after the write; answer is the wrong answer otherwise.
 	before, after bool
-	answer        *fault
+	answer        *memapi.Fault
 	// what describes the write.
 	what string
 }
 
 // chooseFault decides what happens to a request.
-func (s *schedule) chooseFault(m *replica, verb string, key objectKey, write bool) fault {
+func (s *schedule) chooseFault(m *replica, verb string, key memapi.Key, write bool) memapi.Fault {
 	if s.plan != nil {
 		return s.plan.choose(s, m, verb, key, write)
 	}
 	if s.calm {
-		return fault{}
+		return memapi.Fault{}
 	}
-	var f fault
+	var f memapi.Fault
 	if s.rand.IntN(1000) < s.faults {
 		s.failures++
-		n := readFaults
+		n := memapi.ReadFaults
 		if write {
-			n = len(faultKinds) + 3
+			n = len(memapi.Faults) + 3
 		}
 		switch i := s.rand.IntN(n); {
-		case i < len(faultKinds):
-			f = faultKinds[i]
-		case i == len(faultKinds):
-			f.before = func() { s.crash(m) }
-		case i == len(faultKinds)+1:
-			f.after = func() { s.crash(m) }
+		case i < len(memapi.Faults):
+			f = memapi.Faults[i]
+		case i == len(memapi.Faults):
+			f.Before = func() { s.crash(m) }
+		case i == len(memapi.Faults)+1:
+			f.After = func() { s.crash(m) }
 		default:
-			f.before = func() { s.handOver(m) }
+			f.Before = func() { s.handOver(m) }
 		}
 	}
-	if s.depth < 2 && f.before == nil && s.rand.IntN(1000) < s.pauses {
-		f.before = func() { s.meanwhile(m) }
+	if s.depth < 2 && f.Before == nil && s.rand.IntN(1000) < s.pauses {
+		f.Before = func() { s.meanwhile(m) }
 	}
 	return f
 }
 
-func (p *singleFault) choose(s *schedule, m *replica, verb string, key objectKey, write bool) fault {
+func (p *singleFault) choose(s *schedule, m *replica, verb string, key memapi.Key, write bool) memapi.Fault {
 	if !write {
-		return fault{}
+		return memapi.Fault{}
 	}
 	p.observed++
 	if p.observed != p.at {
-		return fault{}
+		return memapi.Fault{}
 	}
 	p.what = verb + " " + key.String()
 	switch {
 	case p.before:
-		return fault{before: func() { s.crash(m) }}
+		return memapi.Fault{Before: func() { s.crash(m) }}
 	case p.after:
-		return fault{after: func() { s.crash(m) }}
+		return memapi.Fault{After: func() { s.crash(m) }}
 	}
 	return *p.answer
 }
 
 // crash kills a manager in the middle of a pass.
 func (s *schedule) crash(m *replica) {
-	m.dead = true
+	m.requests.Dead = true
 	if s.leader == m {
 		s.leader, s.leaderUntil = nil, s.clock.Now()
 		if s.plan != nil {

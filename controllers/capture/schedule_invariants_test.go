@@ -18,24 +18,24 @@ import (
 )
 
 // afterWrite checks the invariants after a manager's write.
-func (s *schedule) afterWrite(m *replica, verb string, key objectKey, err error) {
+func (s *schedule) afterWrite(m *replica, verb string, key memapi.Key, err error) {
 	if err != nil {
 		return
 	}
-	there := s.api.objects[key]
+	there := s.api.Objects[key]
 	switch {
 	case verb == "create":
 		s.checkCreated(m, key, there)
 		if job, ok := there.(*batchv1.Job); ok {
 			s.newAgent(job)
 		}
-	case key.kind == "PacketCapture" && there != nil:
+	case key.Kind == "PacketCapture" && there != nil:
 		s.checkStatus(m, there.(*sondev1.PacketCapture))
 	}
 }
 
 // checkCreated checks that the manager creates nothing without a valid admission, and nothing twice.
-func (s *schedule) checkCreated(m *replica, key objectKey, o client.Object) {
+func (s *schedule) checkCreated(m *replica, key memapi.Key, o client.Object) {
 	c := s.truth(types.UID(o.GetLabels()[sondev1.LabelUID]))
 	switch {
 	case c == nil:
@@ -60,7 +60,7 @@ func (s *schedule) checkCreated(m *replica, key objectKey, o client.Object) {
 func (s *schedule) checkDeleted(m *replica, o client.Object) {
 	c := s.truth(types.UID(o.GetLabels()[sondev1.LabelUID]))
 	if c == nil {
-		s.fail("%s deletes %s, which is not its own", m, s.api.keyOf(o))
+		s.fail("%s deletes %s, which is not its own", m, s.api.KeyOf(o))
 		return
 	}
 	job, ok := o.(*batchv1.Job)
@@ -73,7 +73,7 @@ func (s *schedule) checkDeleted(m *replica, o client.Object) {
 		return
 	case !ok:
 		if !pc.Status.Phase.Final() {
-			s.fail("%s deletes %s of capture %s, which is %q", m, s.api.keyOf(o), c.uid, pc.Status.Phase)
+			s.fail("%s deletes %s of capture %s, which is %q", m, s.api.KeyOf(o), c.uid, pc.Status.Phase)
 		}
 		return
 	}
@@ -156,7 +156,7 @@ func (s *schedule) checkEntry(c *captureTruth, e *sondev1.PodResult) {
 // no process needs a Pod that is gone or being deleted.
 func (s *schedule) mayBeAsked(c *captureTruth, a *agent) bool {
 	pc := s.live(c)
-	pod, _ := s.api.objects[a.targetKey].(*corev1.Pod)
+	pod, _ := s.api.Objects[a.targetKey].(*corev1.Pod)
 	stops := pc == nil || pc.Spec.Stop && !a.found
 	return stops || pod == nil || pod.UID != a.target || !target.Live(pod) || a.found && pod.DeletionTimestamp != nil
 }
@@ -179,13 +179,13 @@ func (s *schedule) checkRunningProbes(m *replica, c *captureTruth, before, now *
 // checkJoined checks that a Pod that joined before the end has an entry when the status becomes final.
 func (s *schedule) checkJoined(c *captureTruth, pc *sondev1.PacketCapture) {
 	end := pc.Status.EndTime
-	rs, ok := s.api.objects[objectKey{"ReplicaSet", "shop", "web-rs"}]
-	_, workload := s.api.objects[objectKey{"Deployment", "shop", "web"}]
+	rs, ok := s.api.Objects[memapi.KeyFor("ReplicaSet", "shop", "web-rs")]
+	_, workload := s.api.Objects[memapi.KeyFor("Deployment", "shop", "web")]
 	first := pc.Status.Phase.Final() && (c.last == nil || !c.last.Phase.Final())
 	if !first || end == nil || s.clock.Now().Before(end.Time) || c.cutOff || !pc.Common().FollowPods || !ok || !workload {
 		return
 	}
-	for _, pod := range of[*corev1.Pod](s.api.objects, "Pod") {
+	for _, pod := range memapi.Of[*corev1.Pod](s.api.Objects, "Pod") {
 		owner := metav1.GetControllerOf(pod)
 		if owner == nil || owner.UID != rs.GetUID() || !target.Live(pod) || pod.DeletionTimestamp != nil || !pod.CreationTimestamp.Time.Before(end.Time) {
 			continue
@@ -201,11 +201,11 @@ func (s *schedule) checkJoined(c *captureTruth, pc *sondev1.PacketCapture) {
 func (s *schedule) checkDeparted(m *replica, c *captureTruth, pc *sondev1.PacketCapture) {
 	start, end := pc.Status.StartTime, pc.Status.EndTime
 	first := pc.Status.Phase.Final() && (c.last == nil || !c.last.Phase.Final())
-	_, workload := s.api.objects[objectKey{"Deployment", "shop", "web"}]
+	_, workload := s.api.Objects[memapi.KeyFor("Deployment", "shop", "web")]
 	if !first || start == nil || end == nil || c.cutOff || !pc.Common().FollowPods || !workload {
 		return
 	}
-	for i, change := range s.api.log[:m.podsAt] {
+	for i, change := range s.api.Log[:m.podsAt] {
 		pod, ok := departs(change.old, change.now).(*corev1.Pod)
 		observed := i >= m.podsFrom && !m.skipped[i]
 		if !observed && !m.skipped[i] && !m.inGap(change.at) { // an earlier leader observed it
@@ -272,9 +272,9 @@ func (s *schedule) checkEnd() {
 	m.catchUp(s.clock.Now())
 	m.sweep()
 	for _, kind := range []string{"Job", "ConfigMap", "Secret"} {
-		for _, o := range of[client.Object](s.api.objects, kind) {
+		for _, o := range memapi.Of[client.Object](s.api.Objects, kind) {
 			if uid := o.GetLabels()[sondev1.LabelUID]; uid != "" {
-				s.fail("hours later, and after a sweep, %s of capture %s is still there", s.api.keyOf(o), uid)
+				s.fail("hours later, and after a sweep, %s of capture %s is still there", s.api.KeyOf(o), uid)
 			}
 		}
 	}

@@ -30,26 +30,18 @@ import (
 	"github.com/sonde-operator/sonde/internal/wire/account"
 )
 
-// errDead is the answer to every request of a crashed manager.
-var errDead = errors.New("the manager is dead")
-
 // replica is one process of the manager, as internal/operator/wiring assembles it. It loses its cache and its work queue when
 // it crashes.
 type replica struct {
 	s    *schedule
 	n    int
-	dead bool
-	view *view
+	requests *memapi.Requests
+	view *memapi.View
 	r    *Reconciler
 
-	queue    []types.NamespacedName
-	timers   map[types.NamespacedName]time.Time
-	failures map[types.NamespacedName]int
-	busy     map[types.NamespacedName]bool
+	queue    *memapi.Queue
 	sweepAt  time.Time
 	sweeping bool
-	// noRequeue makes it a mutant that ignores RequeueAfter.
-	noRequeue bool
 	// forgetful makes it a mutant that records no Pod that departs.
 	forgetful bool
 	// silent makes it a mutant that does not note that Pods were listed again.
@@ -70,7 +62,7 @@ func (s *schedule) newReplica(lag int) *replica {
 	m := &replica{
 		s: s, n: s.replicas, view: newView(s.api, lag), sweepAt: s.clock.Now(),
 		timers: map[types.NamespacedName]time.Time{}, failures: map[types.NamespacedName]int{}, busy: map[types.NamespacedName]bool{},
-		unaware: map[unawareOf]bool{}, skipped: map[int]bool{}, podsFrom: max(len(s.api.log)-lag, 0),
+		unaware: map[unawareOf]bool{}, skipped: map[int]bool{}, podsFrom: max(len(s.api.Log)-lag, 0),
 	}
 	cached, live := replicaClient{m: m}, replicaClient{m: m, live: true}
 	reviews := replicaReviews{m}
@@ -91,14 +83,14 @@ func (s *schedule) newReplica(lag int) *replica {
 	if s.mutate != nil {
 		s.mutate(m)
 	}
-	for _, o := range of[client.Object](m.view.objects, "PacketCapture") {
-		m.wake(client.ObjectKeyFromObject(o))
+	for _, o := range memapi.Of[client.Object](m.view.Objects, "PacketCapture") {
+		m.queue.Add(client.ObjectKeyFromObject(o))
 	}
 	for _, kind := range watchedKinds[1:] {
-		for _, o := range of[client.Object](m.view.objects, kind) {
-			m.record(change{key: s.api.keyOf(o), now: o})
-			for _, r := range m.wakesOf(change{key: s.api.keyOf(o), now: o}) {
-				m.wake(r.NamespacedName)
+		for _, o := range memapi.Of[client.Object](m.view.Objects, kind) {
+			m.record(memapi.Change{Key: s.api.KeyOf(o), Now: o})
+			for _, r := range m.wakesOf(memapi.Change{Key: s.api.KeyOf(o), Now: o}) {
+				m.queue.Add(r.NamespacedName)
 			}
 		}
 	}
@@ -108,26 +100,10 @@ func (s *schedule) newReplica(lag int) *replica {
 
 // led is when a leader last renewed the lease.
 func (s *schedule) led() time.Time {
-	if s.leader != nil && !s.leader.dead {
+	if s.leader != nil && !s.leader.requests.Dead {
 		return s.clock.Now()
 	}
 	return s.leaderUntil
-}
-
-func (m *replica) wake(key types.NamespacedName) {
-	if !slices.Contains(m.queue, key) {
-		m.queue = append(m.queue, key)
-	}
-}
-
-// due enqueues the captures whose timers are due.
-func (m *replica) due() {
-	for _, c := range m.s.captureKeys() {
-		if at, ok := m.timers[c]; ok && !m.s.clock.Now().Before(at) {
-			delete(m.timers, c)
-			m.wake(c)
-		}
-	}
 }
 
 // nextTimer is when the next timer of this manager is due.
@@ -145,11 +121,11 @@ func (m *replica) reconcile(key types.NamespacedName) {
 	delete(m.timers, key)
 	m.busy[key] = true
 	since, podsAt := m.since, m.podsAt
-	m.since, m.podsAt = m.s.steps, m.view.informers[slices.Index(watchedKinds, "Pod")].at
+	m.since, m.podsAt = m.s.steps, m.view.Informers[slices.Index(watchedKinds, "Pod")].at
 	res, err := m.r.Reconcile(context.Background(), ctrl.Request{NamespacedName: key})
 	m.since, m.podsAt = since, podsAt
 	delete(m.busy, key)
-	if m.dead {
+	if m.requests.Dead {
 		return
 	}
 	m.s.trace("%s reconciled %s: again after %v, %v", m, key, res.RequeueAfter, err)
@@ -179,142 +155,35 @@ func (m *replica) sweep() {
 	m.s.trace("%s swept: %v", m, err)
 }
 
-// call sends one request to the API server, with the faults that the schedule chooses.
-func (m *replica) call(verb string, key objectKey, write bool, do func() error) error {
-	if m.dead {
-		return errDead
+// written records a write, and checks what it did.
+func (m *replica) written(verb string, key memapi.Key, err error) {
+	if !apierrors.IsConflict(err) && !apierrors.IsInvalid(err) { // it wrote nothing; how many there are depends on how stale the cache is
+		m.s.writes[key.Kind]++
 	}
-	s := m.s
-	f := s.chooseFault(m, verb, key, write)
-	if f.before != nil {
-		f.before()
-		if m.dead {
-			s.trace("%s dies before %s %s", m, verb, key)
-			return errDead
-		}
-	}
-	if f.err != nil && !f.done {
-		s.trace("%s %s %s: %s", m, verb, key, f.name)
-		return f.err
-	}
-	if s.annotates && key.kind == "PacketCapture" {
-		edit(s.api, key, func(pc *sondev1.PacketCapture) {
-			metav1.SetMetaDataAnnotation(&pc.ObjectMeta, "mine", strconv.Itoa(s.api.version))
+	m.s.afterWrite(m, verb, key, err)
+}
+
+// arrives lets the user change an annotation before each request about a capture.
+func (m *replica) arrives(key memapi.Key) {
+	if m.s.annotates && key.Kind == "PacketCapture" {
+		memapi.Edit(m.s.api, key, func(pc *sondev1.PacketCapture) {
+			metav1.SetMetaDataAnnotation(&pc.ObjectMeta, "mine", strconv.Itoa(m.s.api.Version))
 		})
 	}
-	err := do()
-	if write {
-		if !apierrors.IsConflict(err) && !apierrors.IsInvalid(err) { // it wrote nothing; how many there are depends on how stale the cache is
-			s.writes[key.kind]++
-		}
-		s.trace("%s %s %s: %v", m, verb, key, errText(err))
-		s.afterWrite(m, verb, key, err)
-	}
-	if f.after != nil {
-		f.after()
-		if m.dead {
-			s.trace("%s dies after %s %s", m, verb, key)
-			return errDead
-		}
-	}
-	if f.err != nil {
-		s.trace("%s %s %s: done, but %s", m, verb, key, f.name)
-		return f.err
-	}
-	return err
 }
 
-func errText(err error) string {
-	if err == nil {
-		return "done"
+// replicaClient is the manager's client.
+type replicaClient struct{ memapi.Client }
+
+func (m *replica) client(live bool) replicaClient {
+	return replicaClient{memapi.Client{Requests: m.requests, View: m.view, Live: live}}
+}
+
+func (c replicaClient) Get(ctx context.Context, name client.ObjectKey, o client.Object, opts ...client.GetOption) error {
+	if _, ok := o.(*appsv1.Deployment); ok { // caches have its metadata alone
+		return c.GetFrom(c.View.Server.Objects, name, o)
 	}
-	return err.Error()
-}
-
-// replicaClient is the manager's client: reads come from its cache, or live.
-type replicaClient struct {
-	client.Client // nil: calls that the manager must not make panic
-	m             *replica
-	live          bool
-	stale         bool // a mutant: live reads come from the cache
-}
-
-func (c replicaClient) Scheme() *runtime.Scheme { return c.m.s.api.scheme }
-
-func (c replicaClient) GroupVersionKindFor(o runtime.Object) (schema.GroupVersionKind, error) {
-	return apiutil.GVKForObject(o, c.m.s.api.scheme)
-}
-
-func (c replicaClient) objects() objectSet {
-	if c.live && !c.stale {
-		return c.m.s.api.objects
-	}
-	return c.m.view.objects
-}
-
-func (c replicaClient) Get(_ context.Context, name client.ObjectKey, o client.Object, _ ...client.GetOption) error {
-	objects := c.objects()
-	if _, ok := o.(*appsv1.Deployment); ok {
-		objects = c.m.s.api.objects // caches have its metadata alone
-	}
-	read := func() error { return objects.get(c.m.s.api.scheme, name, o) }
-	if !c.live {
-		if c.m.dead {
-			return errDead
-		}
-		return read()
-	}
-	o.SetNamespace(name.Namespace)
-	o.SetName(name.Name)
-	return c.m.call("get", keyOf(c.m.s.api.scheme, o), false, read)
-}
-
-func (c replicaClient) List(_ context.Context, list client.ObjectList, opts ...client.ListOption) error {
-	read := func() error { return c.objects().list(c.m.s.api.scheme, list, opts...) }
-	if !c.live {
-		if c.m.dead {
-			return errDead
-		}
-		return read()
-	}
-	gvk, err := apiutil.GVKForObject(list, c.m.s.api.scheme)
-	if err != nil {
-		return err
-	}
-	return c.m.call("list", objectKey{kind: gvk.Kind}, false, read)
-}
-
-func (c replicaClient) Create(_ context.Context, o client.Object, _ ...client.CreateOption) error {
-	return c.m.call("create", c.m.s.api.keyOf(o), true, func() error { return c.m.s.api.create(o) })
-}
-
-func (c replicaClient) Delete(_ context.Context, o client.Object, opts ...client.DeleteOption) error {
-	options := (&client.DeleteOptions{}).ApplyOptions(opts)
-	var uid *types.UID
-	if options.Preconditions != nil {
-		uid = options.Preconditions.UID
-	}
-	key := c.m.s.api.keyOf(o)
-	return c.m.call("delete", key, true, func() error {
-		there := c.m.s.api.objects[key]
-		err := c.m.s.api.delete(key, uid)
-		if err == nil {
-			c.m.s.checkDeleted(c.m, there)
-		}
-		return err
-	})
-}
-
-func (c replicaClient) Status() client.SubResourceWriter { return replicaStatus{c: c} }
-
-type replicaStatus struct {
-	client.SubResourceWriter
-	c replicaClient
-}
-
-func (w replicaStatus) Patch(_ context.Context, o client.Object, p client.Patch, _ ...client.SubResourcePatchOption) error {
-	m := w.c.m
-	return m.call("patch status of", m.s.api.keyOf(o), true, func() error { return m.s.api.patchStatus(o, p) })
+	return c.Client.Get(ctx, name, o, opts...)
 }
 
 // replicaReviews reviews the rights of the model's users.
@@ -322,7 +191,7 @@ type replicaReviews struct{ m *replica }
 
 func (r replicaReviews) ReviewPods(_ context.Context, _ string, _ access.Requester, namespace string) (access.Decision, error) {
 	var d access.Decision
-	err := r.m.call("review", objectKey{"Pod", namespace, ""}, false, func() error {
+	err := r.m.call("review", memapi.KeyFor("Pod", namespace, ""), false, func() error {
 		d = access.Decision{Allowed: !r.m.s.denied[namespace], Reason: "the right was taken"}
 		return nil
 	})
@@ -337,8 +206,8 @@ func (r replicaReviews) ReviewNodes(context.Context, string, access.Requester) (
 type replicaKeepers struct{ m *replica }
 
 func (k replicaKeepers) Stop(_ context.Context, podIP, secret, reason string) error {
-	if k.m.dead {
-		return errDead
+	if k.m.requests.Dead {
+		return memapi.ErrDead
 	}
 	err := k.m.s.stopAt(podIP, secret, reason)
 	k.m.s.trace("%s asks keeper %s to end for %s: %v", k.m, podIP, reason, errText(err))
@@ -350,8 +219,8 @@ func (k replicaKeepers) Progress(context.Context, string, string) (account.Accou
 }
 
 func (k replicaKeepers) Recount(_ context.Context, podIP, _ string) (account.Account, error) {
-	if k.m.dead {
-		return account.Account{}, errDead
+	if k.m.requests.Dead {
+		return account.Account{}, memapi.ErrDead
 	}
 	return k.m.s.recountAt(podIP)
 }

@@ -75,8 +75,8 @@ func TestSchedulesFindBugs(t *testing.T) {
 	}{
 		"existing Jobs are not read": {mutate: func(m *replica) {
 			m.r.Live = mutant{replicaClient: replicaClient{m: m, live: true}, get: func(ctx context.Context, c replicaClient, key client.ObjectKey, o client.Object) error {
-				if k := keyOf(m.s.api.scheme, o); k.kind == "Job" && !isTyped(o) {
-					return apierrors.NewNotFound(resource("Job"), key.Name)
+				if k := memapi.KeyOf(m.s.api.Scheme, o); k.Kind == "Job" && !isTyped(o) {
+					return apierrors.NewNotFound(memapi.Resource("Job"), key.Name)
 				}
 				return c.Get(ctx, key, o)
 			}}
@@ -194,7 +194,7 @@ type anyStamp struct {
 }
 
 func (a anyStamp) Verify(capture sondev1.Capture) (stamp.Claim, error) {
-	ns := a.m.s.api.objects[objectKey{"Namespace", "", capture.GetNamespace()}]
+	ns := a.m.s.api.Objects[memapi.KeyFor("Namespace", "", capture.GetNamespace())]
 	claim := stamp.Claim{Requester: access.Requester{Username: "mallory"}}
 	if ns != nil {
 		claim.TargetNamespaceUID = string(ns.GetUID())

@@ -13,7 +13,7 @@ import (
 var scenarios = map[string]func(*schedule, *captureTruth){
 	"ordinary": func(*schedule, *captureTruth) {},
 	"stopped": func(s *schedule, c *captureTruth) {
-		edit(s.api, objectKey{"PacketCapture", c.key.Namespace, c.key.Name}, func(pc *sondev1.PacketCapture) {
+		memapi.Edit(s.api, memapi.KeyFor("PacketCapture", c.key.Namespace, c.key.Name), func(pc *sondev1.PacketCapture) {
 			pc.Spec.Stop = true
 			pc.Generation++
 		})
@@ -72,8 +72,8 @@ func TestEachWrite(t *testing.T) {
 // faultsAt returns all faults at the nth write.
 func faultsAt(n int) map[string]*singleFault {
 	all := map[string]*singleFault{"crash before": {at: n, before: true}, "crash after": {at: n, after: true}}
-	for i := range faultKinds {
-		all[faultKinds[i].name] = &singleFault{at: n, answer: &faultKinds[i]}
+	for i := range memapi.Faults {
+		all[memapi.Faults[i].name] = &singleFault{at: n, answer: &memapi.Faults[i]}
 	}
 	return all
 }

@@ -42,7 +42,7 @@ type schedule struct {
 	seed  uint64
 	rand  *rand.Rand
 	clock *clocktesting.FakeClock
-	api   *memoryAPI
+	api   *memapi.Server
 
 	leader *replica // nil while there is none
 	// leaderUntil is when the last leader that crashed did so.
@@ -100,14 +100,14 @@ func newSchedule(t *testing.T, seed uint64) *schedule {
 		seed: seed, rand: rand.New(rand.NewPCG(seed, 1)), clock: clocktesting.NewFakeClock(dawn),
 		nodes: map[string]nodeState{"node-a": nodeReady, "node-b": nodeReady}, denied: map[string]bool{}, writes: map[string]int{},
 	}
-	s.api = newMemoryAPI(testScheme(t), s.clock)
+	s.api = memapi.NewServer(testScheme(t), s.clock)
 	return s
 }
 
 // begin creates the cluster and a workload with this number of Pods.
 func (s *schedule) begin(pods int) {
 	must := func(o client.Object) {
-		if err := s.api.create(o); err != nil {
+		if err := s.api.Create(o); err != nil {
 			s.fail("create the cluster: %v", err)
 		}
 	}
@@ -125,10 +125,10 @@ func (s *schedule) begin(pods int) {
 
 func (s *schedule) makeWorkload() {
 	d := &appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "web"}}
-	if s.api.create(d) != nil {
+	if s.api.Create(d) != nil {
 		return
 	}
-	_ = s.api.create(&appsv1.ReplicaSet{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "web-rs", OwnerReferences: owned("Deployment", "web", d.UID)}})
+	_ = s.api.Create(&appsv1.ReplicaSet{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "web-rs", OwnerReferences: owned("Deployment", "web", d.UID)}})
 }
 
 func (s *schedule) makePodOfWorkload() string {
@@ -139,7 +139,7 @@ func (s *schedule) makePodOfWorkload() string {
 }
 
 func (s *schedule) makePodNamed(name string) {
-	rs, ok := s.api.objects[objectKey{"ReplicaSet", "shop", "web-rs"}]
+	rs, ok := s.api.Objects[memapi.KeyFor("ReplicaSet", "shop", "web-rs")]
 	if !ok {
 		return
 	}
@@ -148,7 +148,7 @@ func (s *schedule) makePodNamed(name string) {
 		p.Spec.NodeName = []string{"node-a", "node-b"}[s.rand.IntN(2)]
 		p.Status.PodIP = "10.2.0.1"
 	})
-	_ = s.api.create(pod)
+	_ = s.api.Create(pod)
 }
 
 func (s *schedule) trace(format string, args ...any) {
@@ -185,7 +185,7 @@ func (s *schedule) truth(uid types.UID) *captureTruth {
 
 // live returns the API server's capture; nil if it is gone.
 func (s *schedule) live(c *captureTruth) *sondev1.PacketCapture {
-	pc, ok := s.api.objects[objectKey{"PacketCapture", c.key.Namespace, c.key.Name}].(*sondev1.PacketCapture)
+	pc, ok := s.api.Objects[memapi.KeyFor("PacketCapture", c.key.Namespace, c.key.Name)].(*sondev1.PacketCapture)
 	if !ok || pc.UID != c.uid {
 		return nil
 	}
@@ -256,7 +256,7 @@ func (s *schedule) stepInformer() {
 	if s.leader == nil {
 		return
 	}
-	i := s.leader.view.informers[s.rand.IntN(len(s.leader.view.informers))]
+	i := s.leader.view.Informers[s.rand.IntN(len(s.leader.view.Informers))]
 	for range 1 + s.rand.IntN(4) {
 		s.leader.applyNext(i, s.faults > 0 && s.rand.IntN(20) == 0, s.faults > 0 && s.rand.IntN(20) == 0)
 	}
@@ -320,7 +320,7 @@ func (s *schedule) stepLeader() {
 	case s.faults == 0:
 	case s.rand.IntN(2) == 0:
 		s.trace("%s crashes", s.leader)
-		s.leader.dead = true
+		s.leader.requests.Dead = true
 		s.leader, s.leaderUntil = nil, s.clock.Now()
 	default: // the old leader finishes its current pass
 		s.leader = s.newReplica(s.rand.IntN(6))
@@ -361,11 +361,11 @@ func (s *schedule) settle() {
 			m.sweep()
 			actions = true
 		}
-		for len(m.queue) > 0 && !m.dead {
+		for len(m.queue) > 0 && !m.requests.Dead {
 			m.reconcile(m.queue[0])
 			actions = true
 		}
-		if m.dead { // as planned
+		if m.requests.Dead { // as planned
 			s.leader = s.newReplica(0)
 			actions = true
 		}

@@ -7,11 +7,13 @@ import (
 	"testing"
 	"time"
 
+	securityv1 "github.com/openshift/api/security/v1"
 	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
 	apimeta "k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	sondev1 "github.com/sonde-operator/sonde/api/v1alpha1"
@@ -67,10 +69,14 @@ func FluentPVC(t *testing.T, ns string, change func(*sondev1.FluentPVCSpec)) *so
 	return f
 }
 
-// VolumeSpec is PodSpec for a Pod that may write into its volumes, although its image's user is not root.
+// VolumeSpec is PodSpec for a Pod that may write into its volumes, although its image's user is not root. OpenShift sets the group
+// of volumes itself, and refuses others.
 func VolumeSpec(args ...string) corev1.PodSpec {
 	spec := PodSpec(args...)
-	spec.SecurityContext = &corev1.PodSecurityContext{FSGroup: new(int64(2000))}
+	constraints := schema.GroupVersionResource{Group: securityv1.GroupName, Resource: "securitycontextconstraints"}
+	if _, err := Admin.RESTMapper().KindFor(constraints); err != nil {
+		spec.SecurityContext = &corev1.PodSecurityContext{FSGroup: new(int64(2000))}
+	}
 	return spec
 }
 
@@ -86,7 +92,11 @@ func WriterPod(ns, name string, f *sondev1.FluentPVC, args ...string) *corev1.Po
 	spec := VolumeSpec(append([]string{"write", "-file", VolumePath + "/log"}, args...)...)
 	spec.RestartPolicy = corev1.RestartPolicyNever
 	return &corev1.Pod{
-		ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: name, Annotations: map[string]string{sondev1.KeyFluentPVC: f.Name}},
+		ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: name, Annotations: map[string]string{
+			sondev1.KeyFluentPVC: f.Name,
+			// A cluster admin's own Pod would get constraints that set no group.
+			securityv1.RequiredSCCAnnotation: "restricted-v2",
+		}},
 		Spec:       spec,
 	}
 }

@@ -81,10 +81,11 @@ func lifecycle(t *testing.T, m installMethod) {
 	u.send(t, 5)
 	cluster.Stop(t, fresh)
 	u.wantComplete(t, fresh, 5)
+	v := u.volumes(t)
 	t.Run("rights", func(t *testing.T) { cluster.RightsMatrix(t) })
 	t.Run("manager", testManagerRights)
 	t.Run("roles", func(t *testing.T) { testRoleRights(t, m) })
-	remove(t, m, u, before)
+	remove(t, m, u, v, before)
 }
 
 // makeNamespace creates the operator's namespace from the suggestion in the bundle, as OpenShift's console does.
@@ -116,7 +117,7 @@ func scrub(t *testing.T) {
 	if !t.Failed() {
 		return
 	}
-	for _, what := range []string{"namespace sonde-system", "crd packetcaptures.monitoring.openshift.tpg traces.monitoring.openshift.tpg resultaccesses.monitoring.openshift.tpg", "clusterrole sonde-manager"} {
+	for _, what := range []string{"namespace sonde-system", "crd " + strings.Join(crds, " "), "clusterrole sonde-manager"} {
 		_, _ = run(context.WithoutCancel(t.Context()), "", append([]string{"kubectl", "delete", "--ignore-not-found", "--timeout=60s"}, strings.Fields(what)...)...)
 	}
 }

@@ -13,8 +13,14 @@ import (
 	"github.com/sonde-operator/sonde/test/cluster"
 )
 
-// remove uninstalls Sonde while a capture runs and others have results, and compares the remaining objects with the docs.
-func remove(t *testing.T, m installMethod, u *user, before []string) {
+// crds of Sonde. OLM v0 leaves them.
+var crds = []string{
+	"packetcaptures.monitoring.openshift.tpg", "traces.monitoring.openshift.tpg", "resultaccesses.monitoring.openshift.tpg",
+	"fluentpvcs.monitoring.openshift.tpg", "fluentpvcbindings.monitoring.openshift.tpg",
+}
+
+// remove uninstalls Sonde while a capture runs, others have results, and a Pod has a volume, and compares the remaining objects with the docs.
+func remove(t *testing.T, m installMethod, u *user, v volumes, before []string) {
 	t.Helper()
 	u.capture(t, "last", "10m")
 	timed(t, m.name()+": uninstall", func() {
@@ -34,17 +40,20 @@ func remove(t *testing.T, m installMethod, u *user, before []string) {
 		if err != nil {
 			return err
 		}
-		left = slices.DeleteFunc(added(before, all), func(o string) bool { return ofUser(o) && !strings.Contains(o, "monitoring.openshift.tpg") })
+		left = slices.DeleteFunc(added(before, all), func(o string) bool {
+			return isVolume(o) || ofUser(o) && !strings.Contains(o, "monitoring.openshift.tpg")
+		})
 		if undocumented := slices.DeleteFunc(slices.Clone(left), func(o string) bool { return documented(o) || m.leaves(o) }); len(undocumented) > 0 {
 			return fmt.Errorf("left, but not in the docs:\n%s", strings.Join(undocumented, "\n"))
 		}
 		return nil
 	})
 	t.Logf("%s: left after the uninstall, as documented:\n%s", m.name(), strings.Join(left, "\n"))
-	timed(t, m.name()+": deleting CRDs and namespace with captures in them", func() {
-		kubectl(t, "", "delete", "--ignore-not-found", "--timeout=60s", "crd", "packetcaptures.monitoring.openshift.tpg", "traces.monitoring.openshift.tpg", "resultaccesses.monitoring.openshift.tpg")
+	timed(t, m.name()+": deleting CRDs and namespace with captures and volumes in them", func() {
+		kubectl(t, "", append([]string{"delete", "--ignore-not-found", "--timeout=60s", "crd"}, crds...)...)
 		kubectl(t, "", "delete", "--timeout=60s", "namespace", cluster.OperatorNamespace)
 	})
+	v.delete(t)
 	m.cleanUp(t)
 	cluster.NoAgents(t, 10*time.Second)
 	cluster.Eventually(t, 30*time.Second, "nothing left at all", func(ctx context.Context) error {
@@ -52,7 +61,7 @@ func remove(t *testing.T, m installMethod, u *user, before []string) {
 		if err != nil {
 			return err
 		}
-		if left := slices.DeleteFunc(added(before, all), ofUser); len(left) > 0 {
+		if left := slices.DeleteFunc(added(before, all), func(o string) bool { return isVolume(o) || ofUser(o) }); len(left) > 0 {
 			return fmt.Errorf("left:\n%s", strings.Join(left, "\n"))
 		}
 		return nil
