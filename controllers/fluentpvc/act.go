@@ -27,7 +27,7 @@ const (
 )
 
 // errNameTaken says that an object that the operator did not make has the name of one of its own.
-var errNameTaken = errors.New("another object has this name, and the operator did not make it: delete it, or delete the Pod")
+var errNameTaken = errors.New("another object has this name, and the operator did not make it: delete it")
 
 // result of a step.
 type result struct {

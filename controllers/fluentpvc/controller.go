@@ -57,7 +57,7 @@ type Reconciler struct {
 	Clock     clock.PassiveClock
 	Watchdog  *health.Watchdog
 
-	evictions evictions
+	evictions evictionBackoff
 }
 
 // +kubebuilder:rbac:groups=monitoring.openshift.tpg,resources=fluentpvcs,verbs=get;list;watch

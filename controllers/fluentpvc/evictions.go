@@ -17,10 +17,10 @@ const (
 	maxEvictionDelay = 5 * time.Minute
 )
 
-// evictions slows down an owner whose every new Pod is evicted, because its sidecar always fails: each such Pod costs a claim and a
+// evictionBackoff slows down an owner whose every new Pod is evicted, because its sidecar always fails: each such Pod costs a claim and a
 // Job. Pods that existed before the owner's last eviction are evicted at once. Only the leader evicts, so this is in memory; a new
 // leader begins anew. The zero value is ready.
-type evictions struct {
+type evictionBackoff struct {
 	mu   sync.Mutex
 	last map[types.UID]eviction
 }
@@ -38,7 +38,7 @@ func (e *tooSoonError) Error() string {
 }
 
 // check returns a tooSoonError if the Pod must not be evicted yet.
-func (e *evictions) check(pod *corev1.Pod, now time.Time) error {
+func (e *evictionBackoff) check(pod *corev1.Pod, now time.Time) error {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	last, known := e.last[controllerOf(pod)]
@@ -49,7 +49,7 @@ func (e *evictions) check(pod *corev1.Pod, now time.Time) error {
 }
 
 // record notes an eviction.
-func (e *evictions) record(pod *corev1.Pod, now time.Time) {
+func (e *evictionBackoff) record(pod *corev1.Pod, now time.Time) {
 	owner := controllerOf(pod)
 	if owner == "" {
 		return // nothing makes the Pod again

@@ -20,7 +20,7 @@ func TestEvictionsBackOff(t *testing.T) {
 		}
 		return p
 	}
-	var e evictions
+	var e evictionBackoff
 	start := noon.Add(-time.Minute)
 	now := noon
 	for n := range 3 {

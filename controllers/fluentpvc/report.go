@@ -83,7 +83,7 @@ func claimCondition(o *observation, d result) metav1.Condition {
 		case o.namespaceEnding:
 			return is(metav1.ConditionFalse, sondev1.ReasonNamespaceEnding, "the namespace is being deleted")
 		case d.refused != nil:
-			return is(metav1.ConditionFalse, refusedReason(d.refused, sondev1.ReasonClaimRefused), explain(o, d.refused))
+			return is(metav1.ConditionFalse, d.reason(), explain(o, d.refused))
 		default:
 			return is(metav1.ConditionFalse, sondev1.ReasonClaimPending, "the claim does not exist yet")
 		}
@@ -132,7 +132,7 @@ func finalizedCondition(o *observation, d result) metav1.Condition {
 		case len(o.users) > 0:
 			return is(metav1.ConditionFalse, sondev1.ReasonClaimInUse, "other Pods use the claim: "+strings.Join(o.users, ", "))
 		case d.refused != nil:
-			return is(metav1.ConditionFalse, refusedReason(d.refused, sondev1.ReasonFinalizerRefused), explain(o, d.refused))
+			return is(metav1.ConditionFalse, d.reason(), explain(o, d.refused))
 		case s.Failures > 0:
 			return is(metav1.ConditionFalse, sondev1.ReasonJobFailed, fmt.Sprintf("Job %s has failed, the next attempt follows: kubectl logs -n %s job/%s", job, o.binding.Namespace, job))
 		}
@@ -164,14 +164,19 @@ func rightMissing(err error) bool {
 	return apierrors.IsForbidden(err) && strings.Contains(err.Error(), " cannot ")
 }
 
-func refusedReason(err error, otherwise string) string {
+// reason of the write that was refused.
+func (d result) reason() string {
 	switch {
-	case rightMissing(err):
+	case d.tried == evictPod:
+		return sondev1.ReasonEvictionBlocked
+	case rightMissing(d.refused):
 		return sondev1.ReasonNotPermitted
-	case errors.Is(err, errNameTaken):
+	case d.tried != createClaim:
+		return sondev1.ReasonFinalizerRefused
+	case errors.Is(d.refused, errNameTaken):
 		return sondev1.ReasonClaimConflict
 	default:
-		return otherwise
+		return sondev1.ReasonClaimRefused
 	}
 }
 
@@ -198,7 +203,7 @@ func (r *Reconciler) recordEvents(before *sondev1.FluentPVCBinding, o *observati
 	if d.refused == nil {
 		return
 	}
-	reason := refusedReason(d.refused, sondev1.ReasonFinalizerRefused)
+	reason := d.reason()
 	note := text.OneLine(explain(o, d.refused), maxNote)
 	r.Recorder.Eventf(b, nil, corev1.EventTypeWarning, reason, "Follow", "%s", note)
 	if d.tried != createClaim || o.pod == nil {
