@@ -16,6 +16,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/yaml"
 
 	sondev1 "github.com/sonde-operator/sonde/api/v1alpha1"
 	"github.com/sonde-operator/sonde/internal/operator/stamp"
@@ -91,6 +92,24 @@ func TestFluentPVCSamples(t *testing.T) {
 			stampedBy(t, o.GetName(), fluentPVCDefiner)
 		})
 	}
+	t.Run("as docs/fluentpvc.md prints it", func(t *testing.T) {
+		found := 0
+		for page, text := range texts(t, "../../docs/fluentpvc.md", 1) {
+			for _, printed := range objects(text) {
+				o := &unstructured.Unstructured{}
+				if err := yaml.Unmarshal([]byte(printed), &o.Object); err != nil {
+					t.Fatal(err)
+				}
+				if err := as(t, fluentPVCDefiner).Create(t.Context(), o, client.DryRunAll); err != nil {
+					t.Errorf("%s: %v", page, err)
+				}
+				found++
+			}
+		}
+		if found == 0 {
+			t.Error("the page has no FluentPVC")
+		}
+	})
 	t.Run("values in other forms", func(t *testing.T) {
 		o := fluentPVCObject(t, fluentPVCSample, "forms", map[string]any{"finalizer": map[string]any{"backoff": "30"}})
 		for path, value := range map[string]any{
