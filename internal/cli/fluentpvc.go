@@ -26,9 +26,9 @@ const volumeArgument = "the NAME of a FluentPVCBinding (see kubectl get fluentpv
 func newFluentPVC(p *plugin) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "fluentpvc",
-		Short: "Allow FluentPVCs in a namespace; process volumes again, or give them up",
+		Short: "Allow FluentPVCs in a namespace; retry or discard volumes",
 		Long: `A FluentPVC gives each Pod that names it a volume and a sidecar. After the Pod has ended, a Job processes the data, and the
-volume is deleted. An admin of a namespace allows it there. For each volume there is a FluentPVCBinding:
+volume is deleted. The admin of a namespace lets the operator do that there (allow). For each volume there is a FluentPVCBinding:
 kubectl get fluentpvcbindings lists them with their phases.`,
 		Example: `  kubectl sonde fluentpvc allow -n shop
   kubectl sonde fluentpvc retry logs-1a2b3c4d-abcdefghij -n shop`,
@@ -42,9 +42,9 @@ kubectl get fluentpvcbindings lists them with their phases.`,
 func newFluentPVCAllow(p *plugin) *cobra.Command {
 	return &cobra.Command{
 		Use:   "allow",
-		Short: "Allow Pods of a namespace to have FluentPVCs",
+		Short: "Let the operator create volumes and Jobs in a namespace",
 		Long: `Creates the RoleBinding sonde-fluentpvc in the namespace. With it, the operator may create and delete PersistentVolumeClaims
-and Jobs there. You need rights on rolebindings, and these rights yourself: admins of a namespace have both.`,
+and Jobs there. You need these rights yourself, and the right to create RoleBindings. The role admin has both.`,
 		Example: "  kubectl sonde fluentpvc allow -n shop",
 		Args:    cobra.NoArgs,
 		RunE:    func(cmd *cobra.Command, _ []string) error { return p.allowFluentPVC(cmd.Context()) },
@@ -54,9 +54,9 @@ and Jobs there. You need rights on rolebindings, and these rights yourself: admi
 func newFluentPVCDisallow(p *plugin) *cobra.Command {
 	return &cobra.Command{
 		Use:   "disallow",
-		Short: "Undo allow",
-		Long: `Deletes the RoleBinding sonde-fluentpvc from the namespace. New Pods that name a FluentPVC are refused. The data of Pods
-that exist is kept, and processed when you allow FluentPVCs again.`,
+		Short: "Withdraw that permission",
+		Long: `Deletes the RoleBinding sonde-fluentpvc from the namespace. New Pods that name a FluentPVC are refused. Existing
+volumes stay. The operator neither processes nor deletes them until you allow it again.`,
 		Example: "  kubectl sonde fluentpvc disallow -n shop",
 		Args:    cobra.NoArgs,
 		RunE:    func(cmd *cobra.Command, _ []string) error { return p.disallowFluentPVC(cmd.Context()) },
@@ -66,9 +66,8 @@ that exist is kept, and processed when you allow FluentPVCs again.`,
 func newFluentPVCRetry(p *plugin) *cobra.Command {
 	return &cobra.Command{
 		Use:   "retry NAME...",
-		Short: "Process the data of volumes again whose finalizer Jobs have failed",
-		Long: `Makes the operator process the data of a volume again, with as many attempts as before. NAME is a FluentPVCBinding in phase
-FinalizerJobFailed. Its condition Finalized names the Job that failed; read its log first.`,
+		Short: "Start new finalizer Jobs for volumes whose attempts have all failed",
+		Long: `Starts new attempts, up to finalizer.maxAttempts. NAME is a FluentPVCBinding in phase FinalizerJobFailed. Its condition Finalized names the Job that failed; read its log first.`,
 		Example: "  kubectl sonde fluentpvc retry logs-1a2b3c4d-abcdefghij -n shop",
 		Args:    someArguments(volumeArgument),
 		RunE:    func(cmd *cobra.Command, args []string) error { return p.retryVolumes(cmd.Context(), args) },
@@ -81,7 +80,8 @@ func newFluentPVCDiscard(p *plugin) *cobra.Command {
 		Use:   "discard NAME...",
 		Short: "Delete volumes with their data",
 		Long: `Deletes volumes with their data, whether a Job has processed it or not. NAME is a FluentPVCBinding, or a
-PersistentVolumeClaim of Sonde that has lost its binding. While its Pod runs, a volume stays until the Pod has ended.
+PersistentVolumeClaim of Sonde that has lost its binding. If its Pod still runs, the volume goes when
+the Pod ends, without a Job.
 
 The command asks before it deletes. You need the right to delete PersistentVolumeClaims.`,
 		Example: `  kubectl sonde fluentpvc discard logs-1a2b3c4d-abcdefghij -n shop
@@ -104,7 +104,7 @@ func (p *plugin) allowFluentPVC(ctx context.Context) error {
 	}
 	done := "unchanged"
 	if changed {
-		done = "bound"
+		done = "created"
 	}
 	fmt.Fprintf(p.streams.Out, "rolebinding.rbac.authorization.k8s.io/%s %s\n", fluentpvc.Role, done)
 	fmt.Fprintf(p.streams.ErrOut, "The operator in namespace %s may create and delete PersistentVolumeClaims and Jobs in namespace %s. To undo this:\n  %s\n",
@@ -127,7 +127,7 @@ func (p *plugin) disallowFluentPVC(ctx context.Context) error {
 	}
 	fmt.Fprintf(p.streams.Out, "rolebinding.rbac.authorization.k8s.io/%s %s\n", fluentpvc.Role, done)
 	if left > 0 {
-		fmt.Fprintf(p.streams.ErrOut, "Volumes left in namespace %s: %d. The operator neither processes nor deletes their data. To let it go on:\n  %s\n",
+		fmt.Fprintf(p.streams.ErrOut, "Volumes left in namespace %s: %d. The operator neither processes nor deletes their data. To resume:\n  %s\n",
 			ns.Name, left, p.commandLine("fluentpvc allow", ns.Name))
 	}
 	return nil
@@ -142,7 +142,7 @@ func (p *plugin) retryVolumes(ctx context.Context, names []string) error {
 		if err := v.Retry(ctx, p.clock.Now()); err != nil {
 			return err
 		}
-		fmt.Fprintf(p.streams.Out, "%s is processed again\n", v.Reference())
+		fmt.Fprintf(p.streams.Out, "%s: retry requested\n", v.Reference())
 	}
 	return nil
 }
@@ -164,7 +164,7 @@ func (p *plugin) discardVolumes(ctx context.Context, names []string, yes bool) e
 		if err := v.Discard(ctx, p.clock.Now()); err != nil {
 			return err
 		}
-		fmt.Fprintf(p.streams.Out, "%s discarded\n", v.Reference())
+		fmt.Fprintf(p.streams.Out, "%s: discard requested\n", v.Reference())
 	}
 	return nil
 }

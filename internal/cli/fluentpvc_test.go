@@ -94,7 +94,7 @@ func TestFluentPVC(t *testing.T) {
 		wantErrOut []string
 	}{
 		"allow": {
-			args: []string{"allow"}, wantWrites: []string{"POST rolebindings "}, wantOut: "rolebinding.rbac.authorization.k8s.io/sonde-fluentpvc bound\n",
+			args: []string{"allow"}, wantWrites: []string{"POST rolebindings "}, wantOut: "rolebinding.rbac.authorization.k8s.io/sonde-fluentpvc created\n",
 			wantErrOut: []string{"Jobs in namespace shop. To undo this:\n  kubectl sonde fluentpvc disallow -n shop\n"},
 		},
 		"allow again": {args: []string{"allow"}, allowed: true, wantOut: "rolebinding.rbac.authorization.k8s.io/sonde-fluentpvc unchanged\n"},
@@ -105,17 +105,17 @@ func TestFluentPVC(t *testing.T) {
 		"disallow again": {
 			args: []string{"disallow"}, wantWrites: []string{"DELETE sonde-fluentpvc "}, wantOut: "rolebinding.rbac.authorization.k8s.io/sonde-fluentpvc not found\n",
 		},
-		"retry":                       {args: []string{"retry", "logs-1"}, wantWrites: []string{retry}, wantOut: "fluentpvcbinding.monitoring.openshift.tpg/logs-1 is processed again\n"},
-		"retry by full name":          {args: []string{"retry", "fluentpvcbinding.monitoring.openshift.tpg/logs-1"}, wantWrites: []string{retry}, wantOut: "fluentpvcbinding.monitoring.openshift.tpg/logs-1 is processed again\n"},
+		"retry":                       {args: []string{"retry", "logs-1"}, wantWrites: []string{retry}, wantOut: "fluentpvcbinding.monitoring.openshift.tpg/logs-1: retry requested\n"},
+		"retry by full name":          {args: []string{"retry", "fluentpvcbinding.monitoring.openshift.tpg/logs-1"}, wantWrites: []string{retry}, wantOut: "fluentpvcbinding.monitoring.openshift.tpg/logs-1: retry requested\n"},
 		"retry none":                  {args: []string{"retry"}, wantCode: 1, wantErrOut: []string{"needs the NAME of a FluentPVCBinding"}},
 		"retry an unknown":            {args: []string{"retry", "logs-1", "logs-2"}, wantCode: 1, wantErrOut: []string{"Error from server (NotFound): no "}},
-		"discard":                     {args: []string{"discard", "logs-1"}, input: "y\n", wantWrites: []string{discard}, wantOut: "fluentpvcbinding.monitoring.openshift.tpg/logs-1 discarded\n", wantErrOut: []string{loss + question}},
-		"discard by the claim's name": {args: []string{"discard", "persistentvolumeclaim/logs-1", "-y"}, wantWrites: []string{discard}, wantOut: "fluentpvcbinding.monitoring.openshift.tpg/logs-1 discarded\n"},
+		"discard":                     {args: []string{"discard", "logs-1"}, input: "y\n", wantWrites: []string{discard}, wantOut: "fluentpvcbinding.monitoring.openshift.tpg/logs-1: discard requested\n", wantErrOut: []string{loss + question}},
+		"discard by the claim's name": {args: []string{"discard", "persistentvolumeclaim/logs-1", "-y"}, wantWrites: []string{discard}, wantOut: "fluentpvcbinding.monitoring.openshift.tpg/logs-1: discard requested\n"},
 		"discard, refused":            {args: []string{"discard", "logs-1"}, input: "n\n", wantCode: 1, wantErrOut: []string{question, "nothing is deleted"}},
 		"discard, no input":           {args: []string{"discard", "logs-1"}, wantCode: 1, wantErrOut: []string{question + "\nerror: nothing is deleted: answer y, or add --yes"}},
-		"discard with --yes":          {args: []string{"discard", "logs-1", "--yes"}, wantWrites: []string{discard}, wantOut: "fluentpvcbinding.monitoring.openshift.tpg/logs-1 discarded\n", wantErrOut: []string{loss}},
+		"discard with --yes":          {args: []string{"discard", "logs-1", "--yes"}, wantWrites: []string{discard}, wantOut: "fluentpvcbinding.monitoring.openshift.tpg/logs-1: discard requested\n", wantErrOut: []string{loss}},
 		"discard a lost one": {
-			args: []string{"discard", "lost-1", "-y"}, wantOut: "persistentvolumeclaim/lost-1 discarded\n",
+			args: []string{"discard", "lost-1", "-y"}, wantOut: "persistentvolumeclaim/lost-1: discard requested\n",
 			wantWrites: []string{`PATCH lost-1 {"metadata":{"annotations":{"monitoring.openshift.tpg/discard":"TIME"},"uid":"c-1"}}`, "DELETE lost-1 "},
 			wantErrOut: []string{"nothing will process its data"},
 		},
