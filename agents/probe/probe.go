@@ -85,6 +85,7 @@ func (p *Probe) Run(ctx context.Context) (code int) {
 		p.log.Error("Starting failed", "error", err)
 		return ExitFailed
 	}
+	report.account.Gated = p.options.Gate
 	p.report = report
 	defer func() {
 		if r := recover(); r != nil {

@@ -97,13 +97,21 @@ func (p *podState) ownAccount() *account.Account {
 	return &acc
 }
 
-// disproved returns the result of a gate whose Pod is gone, and with it the gate's status. It is not Opened if the probe has ended
-// and says that it opened none.
+// disproved returns the result of a gate whose Pod is gone, and with it the gate's status. If the probe has ended and says that it
+// opened none, the gate was not opened. A gate whose result no pass has read was not either, if the probe recorded its Pod: the probe
+// opens a gate as soon as it is attached.
 func disproved(before *sondev1.GateResult, acc *account.Account) *sondev1.GateResult {
-	if before == nil || before.Outcome != sondev1.GateOpened || acc == nil || acc.State != account.StateDone || acc.Gate != "" {
+	if acc == nil || acc.State != account.StateDone || acc.Gate != "" {
 		return before
 	}
-	return &sondev1.GateResult{Outcome: sondev1.GateUntraced, WaitedMilliseconds: before.WaitedMilliseconds}
+	switch {
+	case before == nil && acc.Gated && !acc.Started.IsZero():
+		return &sondev1.GateResult{Outcome: sondev1.GateUntraced}
+	case before != nil && before.Outcome == sondev1.GateOpened:
+		return &sondev1.GateResult{Outcome: sondev1.GateUntraced, WaitedMilliseconds: before.WaitedMilliseconds}
+	default:
+		return before
+	}
 }
 
 // probe returns the state of the probe's container in the agent's Pod, or nil.

@@ -2,7 +2,6 @@ package capture
 
 import (
 	"context"
-	"slices"
 	"time"
 
 	"k8s.io/apimachinery/pkg/types"
@@ -19,6 +18,7 @@ import (
 	"github.com/sonde-operator/sonde/internal/kind"
 	"github.com/sonde-operator/sonde/internal/operator/slim"
 	"github.com/sonde-operator/sonde/internal/operator/target"
+	"github.com/sonde-operator/sonde/test/memapi"
 )
 
 // watchedKinds are the kinds in the manager's cache.
@@ -108,7 +108,7 @@ func (m *replica) applyNext(i *memapi.Informer, lost, twice bool) {
 	}
 	m.record(c)
 	if lost && c.Old != nil {
-		m.s.trace("%s loses an event of %s", m, c.Key)
+		m.s.Trace("%s loses an event of %s", m, c.Key)
 		return
 	}
 	for _, r := range m.wakesOf(c) {

@@ -16,6 +16,7 @@ import (
 	"github.com/sonde-operator/sonde/internal/operator/target"
 	"github.com/sonde-operator/sonde/internal/wire/account"
 	"github.com/sonde-operator/sonde/internal/wire/captureconfig"
+	"github.com/sonde-operator/sonde/test/memapi"
 )
 
 // fate is how a probe ends if nothing interferes.
@@ -86,7 +87,7 @@ func (s *schedule) newAgent(job *batchv1.Job) {
 	within := func(seconds int) time.Duration { return time.Duration(s.rand.IntN(seconds*1000)) * time.Millisecond }
 	a := &agent{
 		job: job.UID, capture: types.UID(job.Labels[sondev1.LabelUID]), target: types.UID(job.Labels[sondev1.LabelTargetPodUID]),
-		jobKey: s.api.KeyOf(job), podKey: memapi.KeyFor("Pod", operatorNamespace, job.Name + "-" + string(job.UID[:8])),
+		jobKey: s.api.KeyOf(job), podKey: memapi.KeyFor("Pod", operatorNamespace, job.Name+"-"+string(job.UID[:8])),
 		targetKey: memapi.KeyFor("Pod", job.Annotations[sondev1.AnnotationTargetNamespace], job.Annotations[sondev1.AnnotationTargetPod]),
 		node:      job.Annotations[sondev1.AnnotationTargetNode], ip: fmt.Sprintf("10.1.%d.%d", len(s.agents)/200, 1+len(s.agents)%200),
 		duration: argument(job, 0, "--duration"), retain: argument(job, 1, "--retain"),
@@ -182,7 +183,7 @@ func podOver(pod *corev1.Pod) bool {
 func finishedAt(job *batchv1.Job) time.Time { return job.Status.Conditions[0].LastTransitionTime.Time }
 
 func (s *schedule) finish(a *agent, kind batchv1.JobConditionType, reason string) {
-	s.trace("the Job controller ends %s: %s %s", a.jobKey, kind, reason)
+	s.Trace("the Job controller ends %s: %s %s", a.jobKey, kind, reason)
 	memapi.Edit(s.api, a.jobKey, func(job *batchv1.Job) {
 		job.Status.Active = 0
 		job.Status.Conditions = []batchv1.JobCondition{{Type: kind, Status: corev1.ConditionTrue, Reason: reason, LastTransitionTime: metav1.NewTime(s.clock.Now())}}
@@ -201,7 +202,7 @@ func (s *schedule) makePod(a *agent, job *batchv1.Job) bool {
 	case refused:
 		a.refused = true
 		event := &corev1.Event{
-			ObjectMeta:     metav1.ObjectMeta{Namespace: operatorNamespace, Name: a.jobKey.name + "-refused"},
+			ObjectMeta:     metav1.ObjectMeta{Namespace: operatorNamespace, Name: a.jobKey.Name + "-refused"},
 			InvolvedObject: corev1.ObjectReference{UID: job.UID}, Reason: "FailedCreate", Message: "exceeded quota", LastTimestamp: metav1.NewTime(now),
 		}
 		_ = s.api.Create(event)
@@ -211,9 +212,9 @@ func (s *schedule) makePod(a *agent, job *batchv1.Job) bool {
 		a.startAt, a.attachAt = now.Add(time.Second), now.Add(2*time.Second)
 	}
 	a.created = true
-	s.trace("the Job controller creates %s", a.podKey)
+	s.Trace("the Job controller creates %s", a.podKey)
 	pod := &corev1.Pod{
-		ObjectMeta: metav1.ObjectMeta{Namespace: a.podKey.namespace, Name: a.podKey.name, Labels: job.Spec.Template.Labels, Annotations: job.Spec.Template.Annotations},
+		ObjectMeta: metav1.ObjectMeta{Namespace: a.podKey.Namespace, Name: a.podKey.Name, Labels: job.Spec.Template.Labels, Annotations: job.Spec.Template.Annotations},
 		Spec:       *job.Spec.Template.Spec.DeepCopy(),
 		Status: corev1.PodStatus{
 			Phase: corev1.PodPending, ContainerStatuses: []corev1.ContainerStatus{{Name: captureconfig.ContainerProbe}, {Name: captureconfig.ContainerKeeper}},
@@ -221,7 +222,7 @@ func (s *schedule) makePod(a *agent, job *batchv1.Job) bool {
 	}
 	pod.Spec.NodeName = a.node
 	if err := s.api.Create(pod); err != nil {
-		s.fail("create %s: %v", a.podKey, err)
+		s.Fail("create %s: %v", a.podKey, err)
 	}
 	memapi.Edit(s.api, a.jobKey, func(job *batchv1.Job) { job.Status.Active = 1 })
 	return true
@@ -235,7 +236,7 @@ func (s *schedule) terminate(a *agent, pod *corev1.Pod) bool {
 	if !a.running {
 		return s.api.Delete(a.podKey, nil) == nil
 	}
-	s.trace("%s is deleted", a.podKey)
+	s.Trace("%s is deleted", a.podKey)
 	a.filesGone = true
 	now := metav1.NewTime(s.clock.Now())
 	memapi.Edit(s.api, a.podKey, func(pod *corev1.Pod) { pod.DeletionTimestamp = &now })
@@ -271,7 +272,7 @@ func (s *schedule) playNode(a *agent, pod *corev1.Pod) bool {
 	case !a.ended:
 		return s.runProbe(a)
 	case !now.Before(a.endedAt.Add(a.retain)):
-		s.trace("the keeper of %s ends", a.podKey)
+		s.Trace("the keeper of %s ends", a.podKey)
 		memapi.Edit(s.api, a.podKey, func(pod *corev1.Pod) {
 			pod.Status.Phase = corev1.PodSucceeded
 			if a.exit != 0 {
@@ -307,7 +308,7 @@ func (s *schedule) start(a *agent, pod *corev1.Pod) bool {
 		if there.GetLabels()[sondev1.LabelUID] != string(a.capture) {
 			// A probe refuses the configuration of another capture.
 			if c := s.truth(a.capture); c != nil && s.live(c) != nil && !s.live(c).Status.Phase.Final() {
-				s.fail("%s of %s mounts %s of another capture", a.podKey, a.capture, o)
+				s.Fail("%s of %s mounts %s of another capture", a.podKey, a.capture, o)
 			}
 			return false
 		}
@@ -334,11 +335,11 @@ func (s *schedule) runProbe(a *agent) bool {
 	case !a.attached && now.Before(a.attachAt):
 		return false
 	case !a.attached:
-		a.attached, a.attachedAt, a.attachedStep, a.endAt = true, now, s.steps, now.Add(a.duration)
+		a.attached, a.attachedAt, a.attachedStep, a.endAt = true, now, s.Steps, now.Add(a.duration)
 		if a.fate != runsItsTime && a.fate != doesNotAddUp {
 			a.endAt = now.Add(a.duration * time.Duration(1+s.rand.IntN(9)) / 10)
 		}
-		s.trace("the probe of %s is attached", a.podKey)
+		s.Trace("the probe of %s is attached", a.podKey)
 		memapi.Edit(s.api, a.podKey, func(pod *corev1.Pod) { pod.Status.ContainerStatuses[0].Started = new(true) })
 	case a.stop != "":
 		s.end(a, a.stop, true, 0)
@@ -373,7 +374,7 @@ const exitKilledBySignal = 137
 // end ends a probe. The kubelet reports it later.
 func (s *schedule) end(a *agent, reason string, complete bool, exit int32) {
 	a.ended, a.endedAt, a.exit = true, s.clock.Now(), exit
-	s.trace("the probe of %s ends: %s", a.podKey, reason)
+	s.Trace("the probe of %s ends: %s", a.podKey, reason)
 	if a.fate == isKilled && exit == exitKilledBySignal {
 		return
 	}
@@ -386,7 +387,7 @@ func (s *schedule) end(a *agent, reason string, complete bool, exit int32) {
 	packets := int64(1 + s.rand.IntN(1000))
 	acc.Started = a.attachedAt
 	acc.Counts = account.Counts{Seen: packets + 7, Packets: packets, Bytes: 100 * packets, DroppedRing: 7}
-	acc.Files = []account.File{{Name: a.jobKey.name + ".pcapng", Bytes: 120 * packets}}
+	acc.Files = []account.File{{Name: a.jobKey.Name + ".pcapng", Bytes: 120 * packets}}
 	if a.fate == doesNotAddUp {
 		acc.Seen++
 	}
@@ -403,14 +404,14 @@ func (s *schedule) reportEnd(a *agent) {
 	if a.account != nil {
 		b, err := a.account.Marshal()
 		if err != nil {
-			s.fail("%v", err)
+			s.Fail("%v", err)
 		}
 		t.Message = string(b)
 	}
 	if e := s.entryOf(a); e != nil && e.Phase.Final() {
 		a.excuse = "the verdict was final before: " + e.Reason
 	}
-	s.trace("the kubelet reports the end of %s", a.podKey)
+	s.Trace("the kubelet reports the end of %s", a.podKey)
 	memapi.Edit(s.api, a.podKey, func(pod *corev1.Pod) { pod.Status.ContainerStatuses[0].State = corev1.ContainerState{Terminated: t} })
 }
 

@@ -13,6 +13,7 @@ import (
 	"github.com/sonde-operator/sonde/internal/operator/access"
 	"github.com/sonde-operator/sonde/internal/operator/pause"
 	"github.com/sonde-operator/sonde/internal/operator/stamp"
+	"github.com/sonde-operator/sonde/test/memapi"
 )
 
 // request creates a capture for a user, through the webhook.
@@ -37,7 +38,7 @@ func (s *schedule) request(name string) *captureTruth {
 	claim := stamp.Claim{Requester: access.Requester{Username: "alice"}, TargetNamespaceUID: string(ns.GetUID()), IssuedAt: s.clock.Now()}
 	annotations, err := stamp.Sign(scheduleKey, pc.Namespace, pc.KindName(), pc.Spec, claim)
 	if err != nil {
-		s.fail("sign: %v", err)
+		s.Fail("sign: %v", err)
 	}
 	pc.Annotations = annotations
 	if s.plan == nil && !s.calm && s.rand.IntN(15) == 0 {
@@ -48,7 +49,7 @@ func (s *schedule) request(name string) *captureTruth {
 	}
 	c.uid = pc.UID
 	s.captures = append(s.captures, c)
-	s.trace("a user creates %s, duration %s, retainFor %s, uid %s", c.key, pc.Spec.Duration, pc.Spec.RetainFor, pc.UID)
+	s.Trace("a user creates %s, duration %s, retainFor %s, uid %s", c.key, pc.Spec.Duration, pc.Spec.RetainFor, pc.UID)
 	return c
 }
 
@@ -151,7 +152,7 @@ var disturbances = []struct {
 		s.refuseAll()
 		if s.leader != nil {
 			for _, k := range s.captureKeys() { // by the watch of the ConfigMap
-				s.leader.wake(k)
+				s.leader.queue.Add(k)
 			}
 		}
 		return err == nil
@@ -242,14 +243,14 @@ func (s *schedule) stepDisturbance() {
 	for s.only != "" && m.name != s.only {
 		m = disturbances[s.rand.IntN(len(disturbances))]
 	}
-	if m.name == "nothing happens for minutes" && s.depth > 0 {
+	if m.name == "nothing happens for minutes" && s.Depth > 0 {
 		return // a pass does not take that long
 	}
-	s.trace("%s?", m.name)
+	s.Trace("%s?", m.name)
 	if m.do(s) {
 		s.disturbances--
 		s.events++
-		s.trace("%s", m.name)
+		s.Trace("%s", m.name)
 	}
 }
 
@@ -325,7 +326,7 @@ func (s *schedule) refuseAll() {
 	for _, c := range s.captures {
 		c.cutOff = true
 		if c.refusedAt == 0 {
-			c.refusedAt = s.steps
+			c.refusedAt = s.Steps
 		}
 	}
 }

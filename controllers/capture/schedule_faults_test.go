@@ -1,13 +1,7 @@
 package capture
 
 import (
-	"context"
-	"errors"
-	"fmt"
-	"net/http"
-
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/apimachinery/pkg/runtime/schema"
+	"github.com/sonde-operator/sonde/test/memapi"
 )
 
 // singleFault is one fault at one write.
@@ -33,22 +27,9 @@ func (s *schedule) chooseFault(m *replica, verb string, key memapi.Key, write bo
 	var f memapi.Fault
 	if s.rand.IntN(1000) < s.faults {
 		s.failures++
-		n := memapi.ReadFaults
-		if write {
-			n = len(memapi.Faults) + 3
-		}
-		switch i := s.rand.IntN(n); {
-		case i < len(memapi.Faults):
-			f = memapi.Faults[i]
-		case i == len(memapi.Faults):
-			f.Before = func() { s.crash(m) }
-		case i == len(memapi.Faults)+1:
-			f.After = func() { s.crash(m) }
-		default:
-			f.Before = func() { s.handOver(m) }
-		}
+		f = memapi.RandomFault(s.rand, write, func() { s.crash(m) }, func() { s.handOver(m) })
 	}
-	if s.depth < 2 && f.Before == nil && s.rand.IntN(1000) < s.pauses {
+	if s.Depth < 2 && f.Before == nil && s.rand.IntN(1000) < s.pauses {
 		f.Before = func() { s.meanwhile(m) }
 	}
 	return f
@@ -85,7 +66,7 @@ func (s *schedule) crash(m *replica) {
 
 // handOver makes another manager the leader while this one still finishes its pass.
 func (s *schedule) handOver(m *replica) {
-	if s.leader == m && s.depth < 2 {
+	if s.leader == m && s.Depth < 2 {
 		s.leader = s.newReplica(s.rand.IntN(6))
 	}
 	s.meanwhile(m)
@@ -93,13 +74,13 @@ func (s *schedule) handOver(m *replica) {
 
 // meanwhile takes other steps while a request is on its way.
 func (s *schedule) meanwhile(m *replica) {
-	if s.depth >= 2 {
+	if s.Depth >= 2 {
 		return
 	}
-	s.trace("meanwhile, as %s waits:", m)
-	s.depth++
+	s.Trace("meanwhile, as %s waits:", m)
+	s.Depth++
 	for range 1 + s.rand.IntN(25) {
 		s.step()
 	}
-	s.depth--
+	s.Depth--
 }

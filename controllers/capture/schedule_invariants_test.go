@@ -15,6 +15,7 @@ import (
 	"github.com/sonde-operator/sonde/internal/operator/podwatch"
 	"github.com/sonde-operator/sonde/internal/operator/target"
 	"github.com/sonde-operator/sonde/internal/wire/account"
+	"github.com/sonde-operator/sonde/test/memapi"
 )
 
 // afterWrite checks the invariants after a manager's write.
@@ -39,10 +40,10 @@ func (s *schedule) checkCreated(m *replica, key memapi.Key, o client.Object) {
 	c := s.truth(types.UID(o.GetLabels()[sondev1.LabelUID]))
 	switch {
 	case c == nil:
-		s.fail("%s has no owner", key)
+		s.Fail("%s has no owner", key)
 		return
 	case c.refusedAt != 0 && c.refusedAt < m.since:
-		s.fail("%s is created for %s, which was not admitted when the pass began", key, c.uid)
+		s.Fail("%s is created for %s, which was not admitted when the pass began", key, c.uid)
 	}
 	job, ok := o.(*batchv1.Job)
 	if !ok {
@@ -52,7 +53,7 @@ func (s *schedule) checkCreated(m *replica, key memapi.Key, o client.Object) {
 	c.jobs[pod]++
 	// A process that is no longer the leader, but does not know that yet, may create one under a name that was taken before.
 	if n := c.jobs[pod] - c.removed[pod]; n > 1 && m == s.leader {
-		s.fail("%s is Job number %d for Pod %s of capture %s, and others deleted only %d", key, c.jobs[pod], pod, c.uid, c.removed[pod])
+		s.Fail("%s is Job number %d for Pod %s of capture %s, and others deleted only %d", key, c.jobs[pod], pod, c.uid, c.removed[pod])
 	}
 }
 
@@ -60,7 +61,7 @@ func (s *schedule) checkCreated(m *replica, key memapi.Key, o client.Object) {
 func (s *schedule) checkDeleted(m *replica, o client.Object) {
 	c := s.truth(types.UID(o.GetLabels()[sondev1.LabelUID]))
 	if c == nil {
-		s.fail("%s deletes %s, which is not its own", m, s.api.KeyOf(o))
+		s.Fail("%s deletes %s, which is not its own", m, s.api.KeyOf(o))
 		return
 	}
 	job, ok := o.(*batchv1.Job)
@@ -73,7 +74,7 @@ func (s *schedule) checkDeleted(m *replica, o client.Object) {
 		return
 	case !ok:
 		if !pc.Status.Phase.Final() {
-			s.fail("%s deletes %s of capture %s, which is %q", m, s.api.KeyOf(o), c.uid, pc.Status.Phase)
+			s.Fail("%s deletes %s of capture %s, which is %q", m, s.api.KeyOf(o), c.uid, pc.Status.Phase)
 		}
 		return
 	}
@@ -81,7 +82,7 @@ func (s *schedule) checkDeleted(m *replica, o client.Object) {
 	e := s.entryOf(a)
 	kept := e == nil || !e.Phase.Final() || e.Phase == sondev1.PhaseCompleted // other verdicts have no result to keep
 	if a.isComplete() && !a.filesGone && a.excuse == "" && kept && s.clock.Now().Before(a.endedAt.Add(a.retain-time.Second)) {
-		s.fail("%s deletes %s, whose complete result must be kept until %s", m, a.jobKey, a.endedAt.Add(a.retain).Sub(dawn))
+		s.Fail("%s deletes %s, whose complete result must be kept until %s", m, a.jobKey, a.endedAt.Add(a.retain).Sub(dawn))
 	}
 }
 
@@ -102,12 +103,12 @@ func (s *schedule) checkStatus(m *replica, pc *sondev1.PacketCapture) {
 		sum.Dropped += e.Dropped.Total()
 		sum.Truncated += e.Truncated
 		if status.Phase == sondev1.PhaseCompleted && e.Phase != sondev1.PhaseCompleted || status.Phase.Final() && !e.Phase.Final() {
-			s.fail("capture %s is %s, and its Pod %s is %s", c.uid, status.Phase, e.Name, e.Phase)
+			s.Fail("capture %s is %s, and its Pod %s is %s", c.uid, status.Phase, e.Name, e.Phase)
 		}
 	}
 	t := status.Totals
 	if got := (sondev1.Totals{Packets: t.Packets, Bytes: t.Bytes, Dropped: t.Dropped, Truncated: t.Truncated}); got != sum {
-		s.fail("capture %s: totals %+v, its Pods have %+v", c.uid, got, sum)
+		s.Fail("capture %s: totals %+v, its Pods have %+v", c.uid, got, sum)
 	}
 	s.checkRunningProbes(m, c, c.last, status)
 	s.checkJoined(c, pc)
@@ -148,7 +149,7 @@ func (s *schedule) checkEntry(c *captureTruth, e *sondev1.PodResult) {
 	})
 	claims := e.Packets > 0 || len(e.Files) > 0 || e.Phase == sondev1.PhaseCompleted || e.Phase == sondev1.PhaseCapturing
 	if claims && !held {
-		s.fail("capture %s, Pod %s: the status says %s, %d packets, files %v, and no probe has that", c.uid, e.Name, e.Phase, e.Packets, e.Files)
+		s.Fail("capture %s, Pod %s: the status says %s, %d packets, files %v, and no probe has that", c.uid, e.Name, e.Phase, e.Packets, e.Files)
 	}
 }
 
@@ -171,7 +172,7 @@ func (s *schedule) checkRunningProbes(m *replica, c *captureTruth, before, now *
 		}
 		final := before != nil && slices.ContainsFunc(before.Pods, func(e sondev1.PodResult) bool { return e.UID == string(a.target) && e.Phase.Final() })
 		if !final && a.attached && a.attachedStep < m.since && !a.reported && s.nodes[a.node] == nodeReady {
-			s.fail("%s makes %s final (%s), whose probe runs", m, a.podKey, now.Pods[i].Reason)
+			s.Fail("%s makes %s final (%s), whose probe runs", m, a.podKey, now.Pods[i].Reason)
 		}
 	}
 }
@@ -191,7 +192,7 @@ func (s *schedule) checkJoined(c *captureTruth, pc *sondev1.PacketCapture) {
 			continue
 		}
 		if !slices.ContainsFunc(pc.Status.Pods, func(e sondev1.PodResult) bool { return e.UID == string(pod.UID) }) {
-			s.fail("capture %s ends at %s, and Pod %s, created at %s, is in no entry", c.uid, end.Sub(dawn), pod.Name, pod.CreationTimestamp.Sub(dawn))
+			s.Fail("capture %s ends at %s, and Pod %s, created at %s, is in no entry", c.uid, end.Sub(dawn), pod.Name, pod.CreationTimestamp.Sub(dawn))
 		}
 	}
 }
@@ -206,22 +207,22 @@ func (s *schedule) checkDeparted(m *replica, c *captureTruth, pc *sondev1.Packet
 		return
 	}
 	for i, change := range s.api.Log[:m.podsAt] {
-		pod, ok := departs(change.old, change.now).(*corev1.Pod)
+		pod, ok := departs(change.Old, change.Now).(*corev1.Pod)
 		observed := i >= m.podsFrom && !m.skipped[i]
-		if !observed && !m.skipped[i] && !m.inGap(change.at) { // an earlier leader observed it
+		if !observed && !m.skipped[i] && !m.inGap(change.At) { // an earlier leader observed it
 			continue
 		}
 		if !ok || pod.Namespace != "shop" || m.unaware[unawareOf{c.uid, pod.UID}] ||
-			change.at.Before(start.Add(time.Second)) || !pod.CreationTimestamp.Time.Before(end.Time) { // startTime is cut to its second
+			change.At.Before(start.Add(time.Second)) || !pod.CreationTimestamp.Time.Before(end.Time) { // startTime is cut to its second
 			continue
 		}
 		listed := slices.ContainsFunc(pc.Status.Pods, func(e sondev1.PodResult) bool { return e.UID == string(pod.UID) })
 		unwatched := slices.ContainsFunc(pc.Status.Unwatched, func(t sondev1.Timespan) bool {
-			return !change.at.Before(t.From.Time) && !pod.CreationTimestamp.After(t.To.Time)
+			return !change.At.Before(t.From.Time) && !pod.CreationTimestamp.After(t.To.Time)
 		})
 		if !listed && (observed || !unwatched) {
-			s.fail("capture %s lasts from %s to %s, and Pod %s, created at %s and gone at %s, is in no entry",
-				c.uid, start.Sub(dawn), end.Sub(dawn), pod.Name, pod.CreationTimestamp.Sub(dawn), change.at.Sub(dawn))
+			s.Fail("capture %s lasts from %s to %s, and Pod %s, created at %s and gone at %s, is in no entry",
+				c.uid, start.Sub(dawn), end.Sub(dawn), pod.Name, pod.CreationTimestamp.Sub(dawn), change.At.Sub(dawn))
 		}
 	}
 }
@@ -234,13 +235,13 @@ func (m *replica) inGap(t time.Time) bool {
 // checkFinalUnchanged checks that final entries stay, except for files that are gone.
 func (s *schedule) checkFinalUnchanged(c *captureTruth, before, now *sondev1.CaptureStatus) {
 	if before.Phase.Final() && (now.Phase != before.Phase || now.Totals != before.Totals || !now.CompletionTime.Equal(before.CompletionTime)) {
-		s.fail("capture %s was %s with %+v, and is %s with %+v", c.uid, before.Phase, before.Totals, now.Phase, now.Totals)
+		s.Fail("capture %s was %s with %+v, and is %s with %+v", c.uid, before.Phase, before.Totals, now.Phase, now.Totals)
 	}
 	for i := range before.Pods {
 		was := before.Pods[i]
 		j := slices.IndexFunc(now.Pods, func(e sondev1.PodResult) bool { return e.UID == was.UID })
 		if j < 0 {
-			s.fail("capture %s: the entry of Pod %s is gone", c.uid, was.Name)
+			s.Fail("capture %s: the entry of Pod %s is gone", c.uid, was.Name)
 			continue
 		}
 		is := now.Pods[j]
@@ -254,17 +255,17 @@ func (s *schedule) checkFinalUnchanged(c *captureTruth, before, now *sondev1.Cap
 			}
 		}
 		if diff := cmp.Diff(was, is); diff != "" {
-			s.fail("capture %s: the final entry of Pod %s changes (-before +now):\n%s", c.uid, was.Name, diff)
+			s.Fail("capture %s: the final entry of Pod %s changes (-before +now):\n%s", c.uid, was.Name, diff)
 		}
 	}
 	if before.JobID != "" && before.JobID != now.JobID {
-		s.fail("capture %s: jobId %s becomes %s", c.uid, before.JobID, now.JobID)
+		s.Fail("capture %s: jobId %s becomes %s", c.uid, before.JobID, now.JobID)
 	}
 }
 
 // checkEnd checks the state hours after the last fault.
 func (s *schedule) checkEnd() {
-	s.steps++
+	s.Steps++
 	for _, c := range s.captures {
 		s.checkCaptureEnd(c)
 	}
@@ -274,7 +275,7 @@ func (s *schedule) checkEnd() {
 	for _, kind := range []string{"Job", "ConfigMap", "Secret"} {
 		for _, o := range memapi.Of[client.Object](s.api.Objects, kind) {
 			if uid := o.GetLabels()[sondev1.LabelUID]; uid != "" {
-				s.fail("hours later, and after a sweep, %s of capture %s is still there", s.api.KeyOf(o), uid)
+				s.Fail("hours later, and after a sweep, %s of capture %s is still there", s.api.KeyOf(o), uid)
 			}
 		}
 	}
@@ -282,7 +283,7 @@ func (s *schedule) checkEnd() {
 	before := s.allWrites()
 	s.passOverAll()
 	if n := s.allWrites() - before; n > 0 {
-		s.fail("a pass over an unchanged world writes %d times", n)
+		s.Fail("a pass over an unchanged world writes %d times", n)
 	}
 	jobs := 0
 	for _, c := range s.captures {
@@ -292,7 +293,7 @@ func (s *schedule) checkEnd() {
 	}
 	// Creates, deletes and patches are bounded by the number of disturbances.
 	if most := 12*len(s.captures) + 7*jobs + 4*s.events + 3*s.failures + 3*s.replicas + 3*s.pods; before > most {
-		s.fail("%d writes for %d captures, %d Jobs, %d faults, %d events and %d managers, want at most %d (%v)",
+		s.Fail("%d writes for %d captures, %d Jobs, %d faults, %d events and %d managers, want at most %d (%v)",
 			before, len(s.captures), jobs, s.failures, s.events, s.replicas, most, s.writes)
 	}
 }
@@ -319,14 +320,14 @@ func (s *schedule) checkCaptureEnd(c *captureTruth) {
 		return
 	}
 	if !pc.Status.Phase.Final() {
-		s.fail("hours later, capture %s is %q", c.uid, pc.Status.Phase)
+		s.Fail("hours later, capture %s is %q", c.uid, pc.Status.Phase)
 	}
 	for _, a := range s.agents {
 		if a.capture != c.uid || !a.isComplete() || !a.reported || a.excuse != "" || a.claimed || c.cutOff {
 			continue
 		}
 		if e := s.entryOf(a); e == nil || e.Phase != sondev1.PhaseCompleted || e.Packets != a.account.Packets {
-			s.fail("the result of %s was complete, and its entry is %+v", a.podKey, e)
+			s.Fail("the result of %s was complete, and its entry is %+v", a.podKey, e)
 		}
 	}
 }

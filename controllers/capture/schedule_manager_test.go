@@ -5,20 +5,16 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
-	"slices"
 	"strconv"
 	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/events"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/client/apiutil"
 
 	sondev1 "github.com/sonde-operator/sonde/api/v1alpha1"
 	"github.com/sonde-operator/sonde/internal/agentjob"
@@ -28,16 +24,17 @@ import (
 	"github.com/sonde-operator/sonde/internal/operator/podwatch"
 	"github.com/sonde-operator/sonde/internal/operator/sweep"
 	"github.com/sonde-operator/sonde/internal/wire/account"
+	"github.com/sonde-operator/sonde/test/memapi"
 )
 
 // replica is one process of the manager, as internal/operator/wiring assembles it. It loses its cache and its work queue when
 // it crashes.
 type replica struct {
-	s    *schedule
-	n    int
+	s        *schedule
+	n        int
 	requests *memapi.Requests
-	view *memapi.View
-	r    *Reconciler
+	view     *memapi.View
+	r        *Reconciler
 
 	queue    *memapi.Queue
 	sweepAt  time.Time
@@ -60,21 +57,25 @@ func (m *replica) String() string { return fmt.Sprintf("manager %d", m.n) }
 func (s *schedule) newReplica(lag int) *replica {
 	s.replicas++
 	m := &replica{
-		s: s, n: s.replicas, view: newView(s.api, lag), sweepAt: s.clock.Now(),
-		timers: map[types.NamespacedName]time.Time{}, failures: map[types.NamespacedName]int{}, busy: map[types.NamespacedName]bool{},
+		s: s, n: s.replicas, view: memapi.NewView(s.api, watchedKinds, cached, fieldValues, lag), queue: memapi.NewQueue(s.clock), sweepAt: s.clock.Now(),
 		unaware: map[unawareOf]bool{}, skipped: map[int]bool{}, podsFrom: max(len(s.api.Log)-lag, 0),
 	}
-	cached, live := replicaClient{m: m}, replicaClient{m: m, live: true}
+	m.requests = &memapi.Requests{
+		Name: m.String(), Choose: func(verb string, key memapi.Key, write bool) memapi.Fault { return s.chooseFault(m, verb, key, write) },
+		Arrives: m.arrives, Written: m.written,
+		Deleted: func(o client.Object) { s.checkDeleted(m, o) }, Trace: s.Trace,
+	}
+	fromCache, live := m.client(false), m.client(true)
 	reviews := replicaReviews{m}
 	watchdog := &health.Watchdog{Limit: time.Hour, Clock: s.clock}
 	m.r = &Reconciler{
 		Kind:   PacketCaptures(nil),
-		Client: cached, Live: live, PauseConfig: live,
+		Client: fromCache, Live: live, PauseConfig: live,
 		Options: agentjob.Options{Namespace: operatorNamespace, Image: "sonde:test", RingBytes: 32 << 20},
 		Stamps:  StampKey(scheduleKey), Access: reviews, recent: access.NewCached(reviews, s.clock, RecentFor(DefaultAccessReviewInterval)),
 		Keepers: replicaKeepers{m}, Users: &KeeperUsers{}, Recorder: &events.FakeRecorder{}, Clock: s.clock,
 		Ceilings:             s.ceilings,
-		Sweeper:              &sweep.Sweeper{Client: cached, Live: live, Clock: s.clock, Interval: sweep.DefaultInterval, Namespace: operatorNamespace, Parallelism: 1, Watchdog: watchdog},
+		Sweeper:              &sweep.Sweeper{Client: fromCache, Live: live, Clock: s.clock, Interval: sweep.DefaultInterval, Namespace: operatorNamespace, Parallelism: 1, Watchdog: watchdog},
 		Parallelism:          1,
 		AccessReviewInterval: DefaultAccessReviewInterval, Watchdog: watchdog,
 		throttle: newThrottle(s.clock), departed: &departedPods{}, PodWatch: podwatch.New(s.clock, s.led()),
@@ -94,7 +95,7 @@ func (s *schedule) newReplica(lag int) *replica {
 			}
 		}
 	}
-	s.trace("%s starts, %d changes late", m, lag)
+	s.Trace("%s starts, %d changes late", m, lag)
 	return m
 }
 
@@ -107,39 +108,18 @@ func (s *schedule) led() time.Time {
 }
 
 // nextTimer is when the next timer of this manager is due.
-func (m *replica) nextTimer() time.Time {
-	next := m.sweepAt
-	for _, at := range m.timers {
-		next = earlier(next, at)
-	}
-	return next
-}
+func (m *replica) nextTimer() time.Time { return earlier(m.sweepAt, m.queue.NextTimer()) }
 
 // reconcile does one pass over a capture, and enqueues it again as controller-runtime does.
 func (m *replica) reconcile(key types.NamespacedName) {
-	m.queue = slices.DeleteFunc(m.queue, func(k types.NamespacedName) bool { return k == key })
-	delete(m.timers, key)
-	m.busy[key] = true
+	m.queue.Start(key)
 	since, podsAt := m.since, m.podsAt
-	m.since, m.podsAt = m.s.steps, m.view.Informers[slices.Index(watchedKinds, "Pod")].at
+	m.since, m.podsAt = m.s.Steps, m.view.Informer("Pod").At
 	res, err := m.r.Reconcile(context.Background(), ctrl.Request{NamespacedName: key})
 	m.since, m.podsAt = since, podsAt
-	delete(m.busy, key)
-	if m.requests.Dead {
-		return
-	}
-	m.s.trace("%s reconciled %s: again after %v, %v", m, key, res.RequeueAfter, err)
-	switch {
-	case err != nil:
-		backoff := min(5*time.Millisecond<<min(m.failures[key], 20), 1000*time.Second)
-		m.failures[key]++
-		m.timers[key] = m.s.clock.Now().Add(backoff)
-	case m.noRequeue:
-	case res.RequeueAfter > 0:
-		delete(m.failures, key)
-		m.timers[key] = m.s.clock.Now().Add(res.RequeueAfter)
-	default:
-		delete(m.failures, key)
+	m.queue.Finish(key, res, err)
+	if !m.requests.Dead {
+		m.s.Trace("%s reconciled %s: again after %v, %v", m, key, res.RequeueAfter, err)
 	}
 }
 
@@ -148,11 +128,11 @@ func (m *replica) sweep() {
 	m.sweepAt = m.s.clock.Now().Add(m.r.Sweeper.Interval)
 	m.sweeping = true
 	since := m.since
-	m.since = m.s.steps
+	m.since = m.s.Steps
 	err := m.r.Sweeper.All(context.Background())
 	m.since = since
 	m.sweeping = false
-	m.s.trace("%s swept: %v", m, err)
+	m.s.Trace("%s swept: %v", m, err)
 }
 
 // written records a write, and checks what it did.
@@ -191,7 +171,7 @@ type replicaReviews struct{ m *replica }
 
 func (r replicaReviews) ReviewPods(_ context.Context, _ string, _ access.Requester, namespace string) (access.Decision, error) {
 	var d access.Decision
-	err := r.m.call("review", memapi.KeyFor("Pod", namespace, ""), false, func() error {
+	err := r.m.requests.Call("review", memapi.KeyFor("Pod", namespace, ""), false, func() error {
 		d = access.Decision{Allowed: !r.m.s.denied[namespace], Reason: "the right was taken"}
 		return nil
 	})
@@ -210,7 +190,7 @@ func (k replicaKeepers) Stop(_ context.Context, podIP, secret, reason string) er
 		return memapi.ErrDead
 	}
 	err := k.m.s.stopAt(podIP, secret, reason)
-	k.m.s.trace("%s asks keeper %s to end for %s: %v", k.m, podIP, reason, errText(err))
+	k.m.s.Trace("%s asks keeper %s to end for %s: %v", k.m, podIP, reason, memapi.ErrText(err))
 	return err
 }
 

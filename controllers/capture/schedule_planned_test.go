@@ -7,6 +7,7 @@ import (
 	"time"
 
 	sondev1 "github.com/sonde-operator/sonde/api/v1alpha1"
+	"github.com/sonde-operator/sonde/test/memapi"
 )
 
 // scenarios are user actions on a capture of three Pods.
@@ -73,14 +74,14 @@ func TestEachWrite(t *testing.T) {
 func faultsAt(n int) map[string]*singleFault {
 	all := map[string]*singleFault{"crash before": {at: n, before: true}, "crash after": {at: n, after: true}}
 	for i := range memapi.Faults {
-		all[memapi.Faults[i].name] = &singleFault{at: n, answer: &memapi.Faults[i]}
+		all[memapi.Faults[i].Name] = &singleFault{at: n, answer: &memapi.Faults[i]}
 	}
 	return all
 }
 
 func (s *schedule) check(t *testing.T, what string) {
 	t.Helper()
-	if s.broken != "" {
-		t.Errorf("%s: %s\n%s", what, s.broken, strings.Join(s.lines, "\n"))
+	if s.Broken != "" {
+		t.Errorf("%s: %s\n%s", what, s.Broken, strings.Join(s.Lines, "\n"))
 	}
 }

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"slices"
-	"strings"
 	"testing"
 	"time"
 
@@ -19,6 +18,7 @@ import (
 
 	sondev1 "github.com/sonde-operator/sonde/api/v1alpha1"
 	"github.com/sonde-operator/sonde/internal/operator/ceiling"
+	"github.com/sonde-operator/sonde/test/memapi"
 )
 
 // scheduleKey is the webhook's key.
@@ -39,6 +39,8 @@ const mostLag = 10 * time.Second
 // schedule is one run of the controllers in a cluster where everything happens at the worst moment. It is repeatable:
 // its randomness comes from the seed, and nothing runs concurrently.
 type schedule struct {
+	memapi.Record
+
 	seed  uint64
 	rand  *rand.Rand
 	clock *clocktesting.FakeClock
@@ -65,17 +67,13 @@ type schedule struct {
 	// faults and pauses are the chances in 1000 of each call; disturbances is the number that may still happen.
 	faults, pauses, disturbances int
 	// calm ends all faults, pauses and disturbances.
-	calm  bool
-	depth int // of nested pauses
-	steps int
+	calm bool
 	// plan is the only fault of a schedule that is not random.
 	plan *singleFault
 
 	writes   map[string]int
 	failures int // faults that were injected
 	events   int // things that users and the environment did
-	lines    []string
-	broken   string
 }
 
 // captureTruth records the user's actions on one capture, and its status so far.
@@ -100,6 +98,7 @@ func newSchedule(t *testing.T, seed uint64) *schedule {
 		seed: seed, rand: rand.New(rand.NewPCG(seed, 1)), clock: clocktesting.NewFakeClock(dawn),
 		nodes: map[string]nodeState{"node-a": nodeReady, "node-b": nodeReady}, denied: map[string]bool{}, writes: map[string]int{},
 	}
+	s.Record = memapi.Record{Clock: s.clock, Start: dawn}
 	s.api = memapi.NewServer(testScheme(t), s.clock)
 	return s
 }
@@ -108,7 +107,7 @@ func newSchedule(t *testing.T, seed uint64) *schedule {
 func (s *schedule) begin(pods int) {
 	must := func(o client.Object) {
 		if err := s.api.Create(o); err != nil {
-			s.fail("create the cluster: %v", err)
+			s.Fail("create the cluster: %v", err)
 		}
 	}
 	for _, name := range []string{operatorNamespace, "shop"} {
@@ -149,18 +148,6 @@ func (s *schedule) makePodNamed(name string) {
 		p.Status.PodIP = "10.2.0.1"
 	})
 	_ = s.api.Create(pod)
-}
-
-func (s *schedule) trace(format string, args ...any) {
-	s.lines = append(s.lines, fmt.Sprintf("%4d %9s %s%s", s.steps, s.clock.Since(dawn).Truncate(time.Millisecond), strings.Repeat("  ", s.depth), fmt.Sprintf(format, args...)))
-}
-
-// fail records the first broken invariant.
-func (s *schedule) fail(format string, args ...any) {
-	s.trace("BROKEN: "+format, args...)
-	if s.broken == "" {
-		s.broken = fmt.Sprintf(format, args...)
-	}
 }
 
 func (s *schedule) captureKeys() []types.NamespacedName {
@@ -217,13 +204,13 @@ func (s *schedule) random() {
 	s.disturbances = s.rand.IntN(10)
 	s.ceilings = s.ceilingsOf()
 	s.annotates = rand.New(rand.NewPCG(s.seed, 3)).IntN(4) == 0
-	s.trace("faults %d/1000, pauses %d/1000, %d things happen, ceilings %+v", s.faults, s.pauses, s.disturbances, s.ceilings)
+	s.Trace("faults %d/1000, pauses %d/1000, %d things happen, ceilings %+v", s.faults, s.pauses, s.disturbances, s.ceilings)
 	s.begin(1 + s.rand.IntN(4))
 	s.request("pc")
 	s.leader = s.newReplica(0)
 	for range 150 + s.rand.IntN(250) {
 		s.step()
-		if s.broken != "" {
+		if s.Broken != "" {
 			return
 		}
 	}
@@ -232,9 +219,9 @@ func (s *schedule) random() {
 
 // step lets a random actor act.
 func (s *schedule) step() {
-	s.steps++
+	s.Steps++
 	if s.leader != nil {
-		s.leader.due()
+		s.leader.queue.AddDue()
 	}
 	switch n := s.rand.IntN(100); {
 	case n < 25:
@@ -271,12 +258,7 @@ func (s *schedule) stepReconcile() {
 		m.sweep()
 		return
 	}
-	var ready []types.NamespacedName
-	for _, k := range m.queue {
-		if !m.busy[k] {
-			ready = append(ready, k)
-		}
-	}
+	ready := m.queue.Ready()
 	if len(ready) > 0 {
 		m.reconcile(ready[s.rand.IntN(len(ready))])
 	}
@@ -291,7 +273,7 @@ func (s *schedule) stepAgent() {
 // stepClock advances the clock by up to two seconds, or to the next event.
 func (s *schedule) stepClock() {
 	d := time.Duration(s.rand.IntN(2000)) * time.Millisecond
-	if next := s.nextTime(); s.depth == 0 && !next.IsZero() && s.rand.IntN(3) == 0 {
+	if next := s.nextTime(); s.Depth == 0 && !next.IsZero() && s.rand.IntN(3) == 0 {
 		d = min(max(next.Sub(s.clock.Now()), 0), time.Minute)
 	}
 	s.clock.Step(d)
@@ -319,7 +301,7 @@ func (s *schedule) stepLeader() {
 		s.leader = s.newReplica(s.rand.IntN(6))
 	case s.faults == 0:
 	case s.rand.IntN(2) == 0:
-		s.trace("%s crashes", s.leader)
+		s.Trace("%s crashes", s.leader)
 		s.leader.requests.Dead = true
 		s.leader, s.leaderUntil = nil, s.clock.Now()
 	default: // the old leader finishes its current pass
@@ -329,7 +311,7 @@ func (s *schedule) stepLeader() {
 
 // rest stops all faults, and checks that the cluster comes to rest.
 func (s *schedule) rest() {
-	s.trace("faults stop")
+	s.Trace("faults stop")
 	s.calm = true
 	if s.leader == nil {
 		s.leader = s.newReplica(0)
@@ -337,7 +319,7 @@ func (s *schedule) rest() {
 	end := s.clock.Now().Add(3 * time.Hour)
 	for s.clock.Now().Before(end) {
 		s.settle()
-		if s.broken != "" {
+		if s.Broken != "" {
 			return
 		}
 		next := s.nextTime()
@@ -352,17 +334,17 @@ func (s *schedule) rest() {
 // settle lets all actors act until none has anything to do at this time.
 func (s *schedule) settle() {
 	for range 2000 {
-		s.steps++
+		s.Steps++
 		m := s.leader
 		m.catchUp(s.clock.Now())
-		m.due()
+		m.queue.AddDue()
 		actions := false
 		if !s.clock.Now().Before(m.sweepAt) {
 			m.sweep()
 			actions = true
 		}
-		for len(m.queue) > 0 && !m.requests.Dead {
-			m.reconcile(m.queue[0])
+		for len(m.queue.Keys) > 0 && !m.requests.Dead {
+			m.reconcile(m.queue.Keys[0])
 			actions = true
 		}
 		if m.requests.Dead { // as planned
@@ -376,5 +358,5 @@ func (s *schedule) settle() {
 			return
 		}
 	}
-	s.fail("the clock stands still, and the actors do not come to rest")
+	s.Fail("the clock stands still, and the actors do not come to rest")
 }

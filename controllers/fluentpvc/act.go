@@ -15,6 +15,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	sondev1 "github.com/sonde-operator/sonde/api/v1alpha1"
+	"github.com/sonde-operator/sonde/internal/operator/claim"
 	"github.com/sonde-operator/sonde/internal/operator/gone"
 	"github.com/sonde-operator/sonde/internal/operator/sweep"
 )
@@ -24,6 +25,8 @@ const (
 	minRefusedDelay = 5 * time.Second
 	maxRefusedDelay = 5 * time.Minute
 	evictionDelay   = 10 * time.Second
+	// endingDelay before a namespace that is being deleted is looked at again: the cache may lag behind a new one of its name.
+	endingDelay = time.Minute
 )
 
 // errNameTaken says that an object that the operator did not make has the name of one of its own.
@@ -44,7 +47,7 @@ func (r *Reconciler) step(ctx context.Context, o *observation) (*observation, re
 	if !ok || o.namespaceEnding {
 		return o, result{}, nil
 	}
-	if t.live {
+	if t.live && !o.live {
 		live, err := r.observe(ctx, o.binding, true)
 		if err != nil {
 			return o, result{}, err
@@ -67,7 +70,9 @@ func (r *Reconciler) step(ctx context.Context, o *observation) (*observation, re
 	if moved {
 		enter(o, t)
 	}
-	return o, result{moved: moved && t.act != createJob && t.act != createClaim}, nil
+	// A claim with data is given up only when the status says so: writing that fails if the binding in the cache is stale.
+	stop := t.act == createJob || t.act == createClaim || t.to == sondev1.BindingDiscarded
+	return o, result{moved: moved && !stop}, nil
 }
 
 // enter sets the fields of the status that change with the phase.
@@ -140,14 +145,15 @@ func (r *Reconciler) deleteClaim(ctx context.Context, o *observation) error {
 	return nil
 }
 
-// template reads the binding with its whole template, which the cache leaves out.
+// template reads the binding with its whole template, which the cache leaves out. It fails with a conflict if the cache is behind: what
+// the pass is about to create may have been created, used and deleted already.
 func (r *Reconciler) template(ctx context.Context, b *sondev1.FluentPVCBinding) (*sondev1.FluentPVCBinding, error) {
 	full := &sondev1.FluentPVCBinding{}
 	if err := r.Live.Get(ctx, client.ObjectKeyFromObject(b), full); err != nil {
 		return nil, fmt.Errorf("get binding: %w", err)
 	}
-	if full.UID != b.UID {
-		return nil, apierrors.NewConflict(sondev1.GroupVersion.WithResource("fluentpvcbindings").GroupResource(), b.Name, errors.New("replaced"))
+	if full.UID != b.UID || full.ResourceVersion != b.ResourceVersion {
+		return nil, apierrors.NewConflict(sondev1.GroupVersion.WithResource("fluentpvcbindings").GroupResource(), b.Name, errors.New("the cache is behind"))
 	}
 	return full, nil
 }
@@ -157,7 +163,7 @@ func (r *Reconciler) createClaim(ctx context.Context, o *observation) error {
 	if err != nil {
 		return err
 	}
-	wanted := BuildClaim(full)
+	wanted := BuildClaim(full, claim.Ref{FluentPVC: full.Spec.FluentPVC.Name, Claim: full.Name}.Sign(r.Key, full.Namespace))
 	err = r.Create(ctx, wanted, fieldOwner)
 	if !apierrors.IsAlreadyExists(err) {
 		return wrap("create claim", err)

@@ -7,6 +7,7 @@ import (
 	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 
 	sondev1 "github.com/sonde-operator/sonde/api/v1alpha1"
 	"github.com/sonde-operator/sonde/internal/naming"
@@ -18,22 +19,25 @@ const KindBinding = "FluentPVCBinding"
 
 const app = "fluent-pvc"
 
-// BuildBinding returns the binding of a Pod whose claim has this name.
-func BuildBinding(f *sondev1.FluentPVC, pod *corev1.Pod, claim string) *sondev1.FluentPVCBinding {
+// BuildBinding returns the binding of a Pod whose claim has this key.
+func BuildBinding(f *sondev1.FluentPVC, pod sondev1.ObjectReference, claim types.NamespacedName) *sondev1.FluentPVCBinding {
 	return &sondev1.FluentPVCBinding{
-		ObjectMeta: metav1.ObjectMeta{Namespace: pod.Namespace, Name: claim, Labels: appLabels(f.Name)},
+		ObjectMeta: metav1.ObjectMeta{Namespace: claim.Namespace, Name: claim.Name, Labels: appLabels(f.Name)},
 		Spec: sondev1.FluentPVCBindingSpec{
 			FluentPVC: sondev1.ObjectReference{Name: f.Name, UID: string(f.UID)},
-			Pod:       sondev1.ObjectReference{Name: pod.Name, UID: string(pod.UID)},
+			Pod:       pod,
 			Template:  *f.Spec.DeepCopy(),
 		},
 	}
 }
 
-// BuildClaim returns the claim of a binding. It has no owner: if the binding is lost, the data stays.
-func BuildClaim(b *sondev1.FluentPVCBinding) *corev1.PersistentVolumeClaim {
+// BuildClaim returns the claim of a binding. It has no owner: if the binding is lost, the data stays. signed names the FluentPVC, so
+// that the binding can be made again from the claim.
+func BuildClaim(b *sondev1.FluentPVCBinding, signed string) *corev1.PersistentVolumeClaim {
+	annotations := annotationsOf(b)
+	annotations[sondev1.AnnotationClaim] = signed
 	return &corev1.PersistentVolumeClaim{
-		ObjectMeta: metav1.ObjectMeta{Namespace: b.Namespace, Name: b.Name, Labels: labelsOf(b), Annotations: annotationsOf(b)},
+		ObjectMeta: metav1.ObjectMeta{Namespace: b.Namespace, Name: b.Name, Labels: labelsOf(b), Annotations: annotations},
 		Spec:       *b.Spec.Template.PVCSpecTemplate.DeepCopy(),
 	}
 }

@@ -3,6 +3,7 @@
 // succeeded. The webhook (webhooks/sidecar) has put volume and sidecar into the Pod, and creates nothing.
 //
 //	states.go   the state machine, as a table
+//	rebind.go   bindings that were lost
 //	observe.go  what a pass reads
 //	act.go      what it writes
 //	report.go   status, conditions and Events
@@ -19,6 +20,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/events"
 	"k8s.io/utils/clock"
@@ -47,6 +49,8 @@ type Reconciler struct {
 	Own client.Reader
 	// Live reads from the API server what must not be stale, and what the cache leaves out.
 	Live client.Reader
+	// Verify returns an error for a FluentPVC that the webhook for FluentPVCs has not admitted as it is.
+	Verify func(*sondev1.FluentPVC) error
 	// PauseConfig reads the ConfigMap of the pause.
 	PauseConfig client.Reader
 	// Key of the signed claim names.
@@ -94,11 +98,14 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 	return r.pass(ctx, binding)
 }
 
-// bind creates the binding of the first Pod that has this claim, and returns nil if there is none.
+// bind creates the binding of the first Pod that has this claim. Without such a Pod, rebind does it.
 func (r *Reconciler) bind(ctx context.Context, key types.NamespacedName) (*sondev1.FluentPVCBinding, error) {
 	pod, ref, err := r.firstPod(ctx, key)
-	if pod == nil || err != nil {
+	if err != nil {
 		return nil, err
+	}
+	if pod == nil {
+		return r.rebind(ctx, key)
 	}
 	f := &sondev1.FluentPVC{}
 	switch found, err := read(ctx, r.Live, client.ObjectKey{Name: ref.FluentPVC}, f); {
@@ -106,17 +113,21 @@ func (r *Reconciler) bind(ctx context.Context, key types.NamespacedName) (*sonde
 		return nil, fmt.Errorf("get FluentPVC: %w", err)
 	case !found:
 		r.Recorder.Eventf(pod, nil, corev1.EventTypeWarning, "FluentPVCNotFound", "CreateClaim",
-			"FluentPVC %s was deleted before the Pod got its volume: create it again, or delete the Pod", ref.FluentPVC)
+			"FluentPVC %s was deleted, and the Pod's volume has no FluentPVCBinding: create the FluentPVC again, or delete the Pod", ref.FluentPVC)
 		return nil, nil
 	}
 	pod, err = r.checkPod(ctx, pod, f, key.Name)
 	if pod == nil || err != nil {
 		return nil, err
 	}
-	binding := BuildBinding(f, pod, key.Name)
+	return r.createBinding(ctx, BuildBinding(f, sondev1.ObjectReference{Name: pod.Name, UID: string(pod.UID)}, key))
+}
+
+// createBinding returns nil if the namespace or the kind is being deleted.
+func (r *Reconciler) createBinding(ctx context.Context, binding *sondev1.FluentPVCBinding) (*sondev1.FluentPVCBinding, error) {
 	if err := r.Create(ctx, binding, fieldOwner); err != nil {
 		if apierrors.IsAlreadyExists(err) {
-			return nil, apierrors.NewConflict(sondev1.GroupVersion.WithResource("fluentpvcbindings").GroupResource(), key.Name, err)
+			return nil, apierrors.NewConflict(sondev1.GroupVersion.WithResource("fluentpvcbindings").GroupResource(), binding.Name, err)
 		}
 		if apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause) || gone.Is(err) {
 			return nil, nil
@@ -134,8 +145,19 @@ func (r *Reconciler) checkPod(ctx context.Context, cached *corev1.Pod, f *sondev
 	if !found || pod.UID != cached.UID {
 		return nil, err
 	}
+	closed, err := r.closed(ctx, pod.Namespace)
+	if err != nil {
+		return nil, err
+	}
 	named, err := sidecar.Named(pod)
-	if err == nil && named != f.Name {
+	if err == nil {
+		err = r.Verify(f)
+	}
+	switch {
+	case err != nil:
+	case closed:
+		err = fmt.Errorf("a cluster admin has closed the namespace to FluentPVCs by the label %s=true: ask them to remove it", sondev1.LabelOptOut)
+	case named != f.Name:
 		err = fmt.Errorf("the Pod does not name FluentPVC %s", f.Name)
 	}
 	if err == nil {
@@ -151,6 +173,15 @@ func (r *Reconciler) checkPod(ctx context.Context, cached *corev1.Pod, f *sondev
 	r.Recorder.Eventf(pod, nil, corev1.EventTypeWarning, "ClaimRefused", "CreateClaim", "%s", text.OneLine(fmt.Sprintf(
 		"claim %s is not created: %v: delete the Pod and create it again", name, err), maxNote))
 	return nil, nil
+}
+
+// closed reports whether a cluster admin has closed a namespace. The webhook refuses new Pods there, but a Pod may get its
+// annotations later, with a name that was signed before.
+func (r *Reconciler) closed(ctx context.Context, namespace string) (bool, error) {
+	ns := &metav1.PartialObjectMetadata{}
+	ns.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("Namespace"))
+	_, err := read(ctx, r.Client, client.ObjectKey{Name: namespace}, ns)
+	return ns.Labels[sondev1.LabelOptOut] == "true", err
 }
 
 // checkCount holds the bound of the webhook also for Pods that have passed it otherwise.
@@ -217,5 +248,5 @@ func (r *Reconciler) pass(ctx context.Context, binding *sondev1.FluentPVCBinding
 		}
 		r.recordEvents(before, o, done)
 	}
-	return ctrl.Result{RequeueAfter: done.again(o)}, err
+	return pass.RequeueOnConflict(ctrl.Result{RequeueAfter: done.again(o)}, err)
 }

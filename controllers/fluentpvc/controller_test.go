@@ -39,6 +39,8 @@ type world struct {
 	writes int
 	// refuse is the answer to the creation of an object, or nil.
 	refuse func(client.Object) error
+	// invalid is what is wrong with the FluentPVC's stamp, or nil.
+	invalid error
 }
 
 func newWorld(t *testing.T, objects ...client.Object) *world {
@@ -53,7 +55,7 @@ func newWorld(t *testing.T, objects ...client.Object) *world {
 	w.Client = fake.NewClientBuilder().WithScheme(s).WithObjects(objects...).
 		WithObjects(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "shop"}}).
 		WithStatusSubresource(&sondev1.FluentPVCBinding{}).
-		WithIndex(&corev1.Pod{}, IndexClaims, claimsOf).WithIndex(&corev1.Pod{}, IndexUnscheduled, unscheduled).
+		WithIndex(&corev1.Pod{}, IndexClaims, claimsOf).WithIndex(&corev1.Pod{}, IndexClaimants, claimants).
 		Build()
 	counted := interceptor.NewClient(w.Client.(client.WithWatch), interceptor.Funcs{
 		Create: func(ctx context.Context, c client.WithWatch, o client.Object, opts ...client.CreateOption) error {
@@ -80,7 +82,7 @@ func newWorld(t *testing.T, objects ...client.Object) *world {
 		},
 	})
 	w.r = &Reconciler{
-		Client: counted, Own: w.Client, Live: w.Client, PauseConfig: w.Client, Key: key, Namespace: "sonde-system", Recorder: w.events, Clock: w.clock,
+		Client: counted, Own: w.Client, Live: w.Client, PauseConfig: w.Client, Verify: func(*sondev1.FluentPVC) error { return w.invalid }, Key: key, Namespace: "sonde-system", Recorder: w.events, Clock: w.clock,
 	}
 	return w
 }
@@ -231,7 +233,7 @@ func TestLifeOfAClaim(t *testing.T) {
 }
 
 func TestJob(t *testing.T) {
-	b := BuildBinding(fluentPVC(), targetPod("1"), claimName)
+	b := BuildBinding(fluentPVC(), sondev1.ObjectReference{Name: "web-1", UID: "pod-1"}, types.NamespacedName{Namespace: "shop", Name: claimName})
 	b.UID = "b-1"
 	job, err := BuildJob(b, 2)
 	if err != nil {
@@ -325,10 +327,33 @@ func TestNoBinding(t *testing.T) {
 	}
 }
 
+// A cluster admin has closed the namespace after the webhook had signed the claim's name.
+func TestNoBindingInAClosedNamespace(t *testing.T) {
+	for value, want := range map[string]bool{"true": true, "false": false} {
+		t.Run(value, func(t *testing.T) {
+			w := newWorld(t, fluentPVC(), targetPod("1"))
+			shop := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "shop", Labels: map[string]string{sondev1.LabelOptOut: value}}}
+			if err := w.Update(t.Context(), shop); err != nil {
+				t.Fatal(err)
+			}
+			w.settled()
+			if closed := w.binding() == nil; closed != want {
+				t.Errorf("binding %v", w.binding())
+			}
+			if !want {
+				return
+			}
+			if event := <-w.events.Events; !strings.Contains(event, "ClaimRefused") || !strings.Contains(event, sondev1.LabelOptOut) {
+				t.Errorf("event %q", event)
+			}
+		})
+	}
+}
+
 func TestPodOfADeletedFluentPVC(t *testing.T) {
 	w := newWorld(t, targetPod("1"))
 	w.pass()
-	if event := <-w.events.Events; w.binding() != nil || !strings.Contains(event, "create it again, or delete the Pod") {
+	if event := <-w.events.Events; w.binding() != nil || !strings.Contains(event, "create the FluentPVC again, or delete the Pod") {
 		t.Errorf("binding %v, event %q", w.binding(), event)
 	}
 }

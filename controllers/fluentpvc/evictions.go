@@ -22,7 +22,7 @@ const (
 // leader begins anew. The zero value is ready.
 type evictionBackoff struct {
 	mu   sync.Mutex
-	last map[types.UID]eviction
+	last map[controllerKey]eviction
 }
 
 type eviction struct {
@@ -51,15 +51,15 @@ func (e *evictionBackoff) check(pod *corev1.Pod, now time.Time) error {
 // record notes an eviction.
 func (e *evictionBackoff) record(pod *corev1.Pod, now time.Time) {
 	owner := controllerOf(pod)
-	if owner == "" {
+	if owner.uid == "" {
 		return // nothing makes the Pod again
 	}
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if e.last == nil {
-		e.last = map[types.UID]eviction{}
+		e.last = map[controllerKey]eviction{}
 	}
-	maps.DeleteFunc(e.last, func(_ types.UID, l eviction) bool { return now.Sub(l.at) > 2*maxEvictionDelay })
+	maps.DeleteFunc(e.last, func(_ controllerKey, l eviction) bool { return now.Sub(l.at) > 2*maxEvictionDelay })
 	last, known := e.last[owner]
 	switch {
 	case !known:
@@ -76,9 +76,16 @@ func replaces(pod *corev1.Pod, last eviction) bool {
 	return !pod.CreationTimestamp.Time.Before(last.at.Truncate(time.Second))
 }
 
-func controllerOf(pod *corev1.Pod) types.UID {
+// controllerKey has the namespace too: a user may write any UID into a Pod of theirs.
+type controllerKey struct {
+	namespace string
+	uid       types.UID
+}
+
+func controllerOf(pod *corev1.Pod) controllerKey {
+	key := controllerKey{namespace: pod.Namespace}
 	if owner := metav1.GetControllerOf(pod); owner != nil {
-		return owner.UID
+		key.uid = owner.UID
 	}
-	return ""
+	return key
 }

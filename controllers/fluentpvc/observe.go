@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	batchv1 "k8s.io/api/batch/v1"
@@ -13,12 +14,15 @@ import (
 
 	sondev1 "github.com/sonde-operator/sonde/api/v1alpha1"
 	"github.com/sonde-operator/sonde/internal/operator/gone"
+	"github.com/sonde-operator/sonde/internal/operator/paging"
 )
 
 // observation is what a pass has read of one binding.
 type observation struct {
 	now     time.Time
 	binding *sondev1.FluentPVCBinding
+	// live: read from the API server, but for other people's Pods and the namespace.
+	live bool
 	// pod of the binding, or nil if it is gone.
 	pod *corev1.Pod
 	// users are the names of other Pods that use the claim and have not ended.
@@ -34,7 +38,7 @@ type observation struct {
 
 // observe reads what a pass decides by: from the caches, or from the API server if live.
 func (r *Reconciler) observe(ctx context.Context, b *sondev1.FluentPVCBinding, live bool) (*observation, error) {
-	o := &observation{now: r.Clock.Now(), binding: b}
+	o := &observation{now: r.Clock.Now(), binding: b, live: live}
 	main, own := client.Reader(r.Client), r.Own
 	if live {
 		main, own = r.Live, r.Live
@@ -56,6 +60,11 @@ func (r *Reconciler) observe(ctx context.Context, b *sondev1.FluentPVCBinding, l
 		}
 		if found && metav1.IsControlledBy(job, b) {
 			o.job = job
+		}
+		if live { // after the Job, because one that is gone makes no Pod any more
+			if err := o.readJobPods(ctx, r.Live); err != nil {
+				return nil, err
+			}
 		}
 	}
 	ns := &metav1.PartialObjectMetadata{}
@@ -91,6 +100,26 @@ func (o *observation) readPods(ctx context.Context, cached client.Reader, main c
 		if string(p.UID) != b.Spec.Pod.UID && !ended(p) {
 			o.users = append(o.users, p.Name)
 		}
+	}
+	slices.Sort(o.users)
+	return nil
+}
+
+// readJobPods reads the Pods of earlier finalizer Jobs from the API server: if someone deletes a Job, its Pod can outlive it, and the
+// cache may not have that Pod yet.
+func (o *observation) readJobPods(ctx context.Context, live client.Reader) error {
+	// Any user may write the label on any number of large Pods.
+	err := paging.Each(ctx, live, func() *corev1.PodList { return &corev1.PodList{} }, func(page *corev1.PodList) {
+		for i := range page.Items {
+			p := &page.Items[i]
+			owner := metav1.GetControllerOfNoCopy(p)
+			if owner != nil && owner.Kind == "Job" && strings.HasPrefix(owner.Name, o.binding.Name+"-") && !ended(p) && !slices.Contains(o.users, p.Name) {
+				o.users = append(o.users, p.Name)
+			}
+		}
+	}, client.InNamespace(o.binding.Namespace), client.MatchingLabels{sondev1.LabelUID: string(o.binding.UID)})
+	if err != nil {
+		return fmt.Errorf("list pods of finalizer jobs: %w", err)
 	}
 	slices.Sort(o.users)
 	return nil

@@ -23,7 +23,7 @@ const maxNote = 1000
 func (d result) again(o *observation) time.Duration {
 	switch {
 	case o.namespaceEnding:
-		return 0
+		return endingDelay
 	case d.tried == evictPod:
 		var soon *tooSoonError
 		if errors.As(d.refused, &soon) {
@@ -31,21 +31,20 @@ func (d result) again(o *observation) time.Duration {
 		}
 		return evictionDelay
 	case d.refused != nil:
-		return refusedDelay(o)
+		return d.refusedDelay(o)
 	default:
 		return max(o.wait(), 0)
 	}
 }
 
-// refusedDelay is a fifth of the time for which the write has been refused, so that the delays grow.
-func refusedDelay(o *observation) time.Duration {
-	since := time.Duration(0)
-	for _, name := range []string{sondev1.ConditionClaimCreated, sondev1.ConditionFinalized} {
-		if c := apimeta.FindStatusCondition(o.binding.Status.Conditions, name); c != nil && c.Status == metav1.ConditionFalse {
-			since = max(since, o.now.Sub(c.LastTransitionTime.Time))
-		}
+// refusedDelay is a fifth of the time for which the write has been refused, so that the delays grow. A creation is tried from the beginning
+// of the phase on, a deletion later.
+func (d result) refusedDelay(o *observation) time.Duration {
+	begin := o.binding.Status.PhaseTime
+	if c := apimeta.FindStatusCondition(o.binding.Status.Conditions, sondev1.ConditionClaimCreated); d.tried == deleteClaim && c != nil {
+		begin = &c.LastTransitionTime
 	}
-	return min(max(since/5, minRefusedDelay), maxRefusedDelay)
+	return min(max(o.now.Sub(begin.Time)/5, minRefusedDelay), maxRefusedDelay)
 }
 
 // report writes every condition.
@@ -70,10 +69,16 @@ func claimCondition(o *observation, d result) metav1.Condition {
 	is := func(status metav1.ConditionStatus, reason, message string) metav1.Condition {
 		return condition(sondev1.ConditionClaimCreated, status, reason, message)
 	}
+	if d.tried == deleteClaim {
+		return is(metav1.ConditionFalse, d.reason(), "the claim and its Jobs cannot be deleted: "+explain(o, d.refused))
+	}
 	if o.claim != nil && !o.claim.DeletionTimestamp.IsZero() {
 		message := "the claim is being deleted"
-		if o.pod != nil {
+		switch {
+		case o.pod != nil:
 			message += "; Kubernetes keeps it until Pod " + o.pod.Name + ", which has ended, is deleted"
+		case len(o.users) > 0:
+			message += "; Kubernetes keeps it while Pods use it: " + strings.Join(o.users, ", ")
 		}
 		return is(metav1.ConditionFalse, sondev1.ReasonClaimDeleted, message)
 	}

@@ -11,6 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/rest"
+	toolscache "k8s.io/client-go/tools/cache"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/builder"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
@@ -24,6 +25,7 @@ import (
 
 	sondev1 "github.com/sonde-operator/sonde/api/v1alpha1"
 	"github.com/sonde-operator/sonde/internal/naming"
+	"github.com/sonde-operator/sonde/internal/operator/paging"
 	"github.com/sonde-operator/sonde/internal/operator/slim"
 )
 
@@ -31,8 +33,8 @@ import (
 const (
 	// IndexClaims has the names of a Pod's claims.
 	IndexClaims = "claims"
-	// IndexUnscheduled has "true" for each Pod with a FluentPVC that has no node yet: it may wait for its claim.
-	IndexUnscheduled = "unscheduledFluentPVC"
+	// IndexClaimants has "true" for each Pod with a FluentPVC that has not ended: it may wait for its claim.
+	IndexClaimants = "fluentPVC"
 )
 
 // workers handle different claims at the same time.
@@ -40,7 +42,7 @@ const workers = 8
 
 // IndexFields adds the indexes of this package to the manager's cache.
 func IndexFields(ctx context.Context, indexer client.FieldIndexer) error {
-	for field, extract := range map[string]client.IndexerFunc{IndexClaims: claimsOf, IndexUnscheduled: unscheduled} {
+	for field, extract := range map[string]client.IndexerFunc{IndexClaims: claimsOf, IndexClaimants: claimants} {
 		if err := indexer.IndexField(ctx, &corev1.Pod{}, field, extract); err != nil {
 			return fmt.Errorf("index Pods by %s: %w", field, err)
 		}
@@ -66,16 +68,16 @@ func claimsOf(o client.Object) []string {
 	}
 }
 
-// unscheduled leaves out Pods that were created with a node; the passes of their claims try again by themselves.
-func unscheduled(o client.Object) []string {
-	node := ""
+// claimants also has Pods with a node: a Pod that was created with one waits for its claim, too.
+func claimants(o client.Object) []string {
+	var phase corev1.PodPhase
 	switch pod := o.(type) {
 	case *slim.Pod:
-		node = pod.Node()
+		phase = pod.Phase()
 	case *corev1.Pod:
-		node = pod.Spec.NodeName
+		phase = pod.Status.Phase
 	}
-	if node != "" || o.GetAnnotations()[sondev1.AnnotationClaim] == "" {
+	if phase == corev1.PodSucceeded || phase == corev1.PodFailed || o.GetAnnotations()[sondev1.AnnotationClaim] == "" {
 		return nil
 	}
 	return []string{"true"}
@@ -109,7 +111,7 @@ type Cache struct{ cache.Cache }
 // NewCache returns the cache. The caller adds it to the manager.
 func NewCache(config *rest.Config, scheme *runtime.Scheme) (Cache, error) {
 	ours := labels.SelectorFromSet(labels.Set{sondev1.LabelKind: KindBinding})
-	c, err := cache.New(config, cache.Options{Scheme: scheme, ByObject: map[client.Object]cache.ByObject{
+	c, err := cache.New(config, cache.Options{Scheme: scheme, NewInformer: paging.Informers(toolscache.NewSharedIndexInformer), ByObject: map[client.Object]cache.ByObject{
 		&corev1.PersistentVolumeClaim{}: {Label: ours, Transform: stripOwned},
 		&batchv1.Job{}:                  {Label: ours, Transform: stripOwned},
 	}})
@@ -121,6 +123,9 @@ func NewCache(config *rest.Config, scheme *runtime.Scheme) (Cache, error) {
 
 // NeedLeaderElection implements manager.LeaderElectionRunnable.
 func (Cache) NeedLeaderElection() bool { return false }
+
+// maxOwner is the longest name of an owner that the cache keeps, in bytes: a namespace, a name, and what stands between.
+const maxOwner = 512
 
 // stripOwned keeps whose a claim or a Job is, and its state.
 func stripOwned(o any) (any, error) {
@@ -140,13 +145,16 @@ func stripOwned(o any) (any, error) {
 func stripMeta(m *metav1.ObjectMeta) metav1.ObjectMeta {
 	kept := metav1.ObjectMeta{
 		Namespace: m.Namespace, Name: m.Name, UID: m.UID, ResourceVersion: m.ResourceVersion, DeletionTimestamp: m.DeletionTimestamp,
-		Labels:      map[string]string{},
-		Annotations: map[string]string{sondev1.AnnotationOwner: m.Annotations[sondev1.AnnotationOwner]},
+		Labels: map[string]string{}, Annotations: map[string]string{},
+	}
+	// A user may write these into a Job of theirs.
+	if owner := m.Annotations[sondev1.AnnotationOwner]; len(owner) <= maxOwner {
+		kept.Annotations[sondev1.AnnotationOwner] = owner
 	}
 	for _, l := range []string{sondev1.LabelKind, sondev1.LabelUID, sondev1.LabelTargetPodUID} {
 		kept.Labels[l] = m.Labels[l]
 	}
-	if owner := metav1.GetControllerOf(m); owner != nil {
+	if owner := metav1.GetControllerOf(m); owner != nil && len(owner.APIVersion)+len(owner.Kind)+len(owner.Name)+len(owner.UID) <= maxOwner {
 		kept.OwnerReferences = []metav1.OwnerReference{*owner}
 	}
 	return kept
@@ -204,11 +212,18 @@ func (r *Reconciler) bindingsIn(ctx context.Context, o client.Object) []reconcil
 	return r.bindings(ctx, client.InNamespace(o.GetName()))
 }
 
-// waiting wakes all bindings, and all Pods that wait for theirs.
+// waiting wakes all bindings, all claims, which may have lost theirs, and all Pods that wait for theirs.
 func (r *Reconciler) waiting(ctx context.Context, _ client.Object) []reconcile.Request {
 	requests := r.bindings(ctx)
+	var claims corev1.PersistentVolumeClaimList
+	if err := r.Own.List(ctx, &claims, client.UnsafeDisableDeepCopy); err != nil {
+		ctrl.LoggerFrom(ctx).Error(err, "Listing claims failed")
+	}
+	for i := range claims.Items {
+		requests = append(requests, ownerOf(ctx, &claims.Items[i])...)
+	}
 	var pods corev1.PodList
-	if err := r.List(ctx, &pods, client.MatchingFields{IndexUnscheduled: "true"}); err != nil {
+	if err := r.List(ctx, &pods, client.MatchingFields{IndexClaimants: "true"}); err != nil {
 		ctrl.LoggerFrom(ctx).Error(err, "Listing Pods that wait for a claim failed")
 	}
 	for i := range pods.Items {

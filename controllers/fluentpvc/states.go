@@ -1,6 +1,7 @@
 package fluentpvc
 
 import (
+	"slices"
 	"time"
 
 	batchv1 "k8s.io/api/batch/v1"
@@ -40,7 +41,7 @@ type transition struct {
 // transitions is the state machine of a binding. docs/fluentpvc.md shows it.
 var transitions = []transition{
 	{from: sondev1.BindingPending, when: "discard was requested", holds: (*observation).discard, to: sondev1.BindingDiscarded},
-	{from: sondev1.BindingPending, when: "the Pod has ended", holds: (*observation).podEnded, to: sondev1.BindingDiscarded, live: true},
+	{from: sondev1.BindingPending, when: "the Pod has ended, and no volume was bound", holds: (*observation).endedEmpty, to: sondev1.BindingDiscarded, live: true},
 	{from: sondev1.BindingPending, when: "the claim does not exist", holds: (*observation).claimMissing, act: createClaim, to: sondev1.BindingReady},
 	{from: sondev1.BindingPending, when: "the claim exists", holds: always, to: sondev1.BindingReady},
 
@@ -56,7 +57,7 @@ var transitions = []transition{
 	{from: sondev1.BindingOutOfUse, when: "the claim or its volume is gone", holds: (*observation).claimLost, to: sondev1.BindingUnknown, live: true},
 	{
 		from: sondev1.BindingOutOfUse, when: "no Pod uses the claim, and the backoff is over", holds: (*observation).mayFinalize,
-		act: createJob, to: sondev1.BindingFinalizerJobApplied,
+		act: createJob, to: sondev1.BindingFinalizerJobApplied, live: true,
 	},
 
 	{from: sondev1.BindingFinalizerJobApplied, when: "discard was requested", holds: (*observation).discard, to: sondev1.BindingDiscarded},
@@ -137,6 +138,12 @@ func (o *observation) found() bool { return !o.claimLost() }
 
 func (o *observation) foundEnded() bool { return o.found() && o.podEnded() }
 
+// endedEmpty also holds without a claim. A new binding may have a claim with data: someone has deleted the earlier binding, or its
+// status was not written before the Pod ended.
+func (o *observation) endedEmpty() bool {
+	return o.podEnded() && o.claim == nil || o.endedUnbound()
+}
+
 func (o *observation) endedUnbound() bool {
 	return o.podEnded() && o.claim != nil && o.claim.Spec.VolumeName == "" && o.claim.Status.Phase != corev1.ClaimBound
 }
@@ -149,18 +156,16 @@ func (o *observation) sidecarUnhealthy() bool {
 }
 
 // sidecarEnded reports whether the sidecar has ended or restarted while another container runs. A sidecar that ends after all
-// others is healthy: in a Job's Pod it has to.
+// others is healthy: in a Job's Pod it has to. A Native sidecar is an init container, which Kubernetes always restarts. Init
+// containers do not count as others: native sidecars of other systems outlive an ordinary one.
 func sidecarEnded(pod *corev1.Pod, sidecar string) bool {
-	sidecarDown, otherRuns := false, false
-	for i := range pod.Status.ContainerStatuses {
-		c := &pod.Status.ContainerStatuses[i]
-		if c.Name == sidecar {
-			sidecarDown = c.State.Terminated != nil || c.RestartCount > 0
-		} else if c.State.Running != nil {
-			otherRuns = true
-		}
+	down := func(c corev1.ContainerStatus) bool {
+		return c.Name == sidecar && (c.State.Terminated != nil || c.RestartCount > 0)
 	}
-	return sidecarDown && otherRuns
+	otherRuns := func(c corev1.ContainerStatus) bool { return c.Name != sidecar && c.State.Running != nil }
+	s := &pod.Status
+	return slices.ContainsFunc(s.ContainerStatuses, otherRuns) &&
+		(slices.ContainsFunc(s.ContainerStatuses, down) || slices.ContainsFunc(s.InitContainerStatuses, down))
 }
 
 func (o *observation) mayFinalize() bool { return len(o.users) == 0 && o.wait() <= 0 }

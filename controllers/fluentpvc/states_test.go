@@ -50,6 +50,21 @@ func containers(sidecar, other corev1.ContainerState, restarts int32) change {
 	}
 }
 
+// native makes the sidecar an init container.
+func native(sidecar, other corev1.ContainerState, restarts int32) change {
+	return func(o *observation) {
+		containers(sidecar, other, restarts)(o)
+		s := &o.pod.Status
+		s.InitContainerStatuses, s.ContainerStatuses = s.ContainerStatuses[1:], s.ContainerStatuses[:1]
+	}
+}
+
+// outlived is the Pod of a Job that ends: a native sidecar of another system ends last.
+func outlived(o *observation) {
+	containers(exited, exited, 0)(o)
+	o.pod.Status.InitContainerStatuses = []corev1.ContainerStatus{{Name: "mesh", State: running}}
+}
+
 var (
 	running = corev1.ContainerState{Running: &corev1.ContainerStateRunning{}}
 	exited  = corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{}}
@@ -102,9 +117,11 @@ func TestNext(t *testing.T) {
 		wantPhase sondev1.BindingPhase
 		wantAct   action
 	}{
-		"new":                                        {"", []change{noClaim}, ready, createClaim},
-		"claim exists already":                       {pending, nil, ready, nothing},
-		"new, and the Pod has gone":                  {pending, []change{noClaim, noPod}, discarded, nothing},
+		"new":                       {"", []change{noClaim}, ready, createClaim},
+		"claim exists already":      {pending, nil, ready, nothing},
+		"new, and the Pod has gone": {pending, []change{noClaim, noPod}, discarded, nothing},
+		"new, and the Pod has gone without a volume": {pending, []change{unbound, noPod}, discarded, nothing},
+		"new, and the Pod has left data":             {pending, []change{noPod}, ready, nothing},
 		"new, and discarded":                         {pending, []change{noClaim, discard}, discarded, nothing},
 		"Pod runs":                                   {ready, nil, ready, nothing},
 		"Pod runs, and discard is requested":         {ready, []change{discard}, ready, nothing},
@@ -117,6 +134,9 @@ func TestNext(t *testing.T) {
 		"volume lost":                                {ready, []change{lost}, unknown, nothing},
 		"sidecar ended":                              {ready, []change{containers(exited, running, 0)}, ready, evictPod},
 		"sidecar restarted":                          {ready, []change{containers(running, running, 1)}, ready, evictPod},
+		"native sidecar restarted":                   {ready, []change{native(exited, running, 1)}, ready, evictPod},
+		"native sidecar restarted after the others":  {ready, []change{native(running, exited, 1)}, ready, nothing},
+		"sidecar ended, a native one runs":           {ready, []change{outlived}, ready, nothing},
 		"sidecar ended, Pods are kept":               {ready, []change{keep, containers(exited, running, 0)}, ready, nothing},
 		"sidecar ended after the others":             {ready, []change{containers(exited, exited, 0)}, ready, nothing},
 		"other container ended":                      {ready, []change{containers(running, exited, 0)}, ready, nothing},

@@ -65,9 +65,9 @@ volumes stay. The operator neither processes nor deletes them until you allow it
 
 func newFluentPVCRetry(p *plugin) *cobra.Command {
 	return &cobra.Command{
-		Use:   "retry NAME...",
-		Short: "Start new finalizer Jobs for volumes whose attempts have all failed",
-		Long: `Starts new attempts, up to finalizer.maxAttempts. NAME is a FluentPVCBinding in phase FinalizerJobFailed. Its condition Finalized names the Job that failed; read its log first.`,
+		Use:     "retry NAME...",
+		Short:   "Start new finalizer Jobs for volumes whose attempts have all failed",
+		Long:    `Starts new attempts, up to finalizer.maxAttempts. NAME is a FluentPVCBinding in phase FinalizerJobFailed. Its condition Finalized names the Job that failed; read its log first.`,
 		Example: "  kubectl sonde fluentpvc retry logs-1a2b3c4d-abcdefghij -n shop",
 		Args:    someArguments(volumeArgument),
 		RunE:    func(cmd *cobra.Command, args []string) error { return p.retryVolumes(cmd.Context(), args) },

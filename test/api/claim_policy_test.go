@@ -99,6 +99,10 @@ func policyOnBindings(t *testing.T, ns string) {
 		"admin annotates with retry and more":   {claimAdmin, patching(t, b, `{"metadata":{"annotations":{"`+sondev1.AnnotationRetry+`":"1","kept":"no"}}}`), changes},
 		"admin annotates with discard":          {claimAdmin, discard, ""},
 		"annotator annotates with discard":      {claimAnnotator, discard, noRight + ns},
+		"admin annotates with a long retry":     {claimAdmin, annotating(t, b, sondev1.AnnotationRetry, strings.Repeat("1", 257)), "at most 256 characters"},
+		"admin annotates with a long discard":   {claimAdmin, annotating(t, b, sondev1.AnnotationDiscard, strings.Repeat("1", 257)), "at most 256 characters"},
+		"admin annotates with a shorter retry":  {claimAdmin, annotating(t, b, sondev1.AnnotationRetry, strings.Repeat("1", 256)), ""},
+		"manager annotates with a long retry":   {claimManager, annotating(t, b, sondev1.AnnotationRetry, strings.Repeat("1", 257)), ""},
 		"admin deletes":                         {claimAdmin, remove, deletes + ns},
 		"admin deletes in the foreground":       {claimAdmin, foreground, deletes + ns},
 		"admin deletes all":                     {claimAdmin, removeAll, deletes + ns},
@@ -115,6 +119,7 @@ func policyOnClaims(t *testing.T, ns string) {
 		creates = "only Sonde creates PersistentVolumeClaims with the labels"
 		changes = "only Sonde changes the owner references of this PersistentVolumeClaim"
 		deletes = "To delete it with its data, run: kubectl sonde fluentpvc discard bound -n "
+		noRight = "you need the right to delete the PersistentVolumeClaim"
 	)
 	bound, discarded := boundClaim(ns, "bound"), boundClaim(ns, "discarded")
 	discarded.Annotations[sondev1.AnnotationDiscard] = "1"
@@ -169,6 +174,12 @@ func policyOnClaims(t *testing.T, ns string) {
 		"admin adds another label":               {claimAdmin, labelled(bound, "a", `"b"`), ""},
 		"manager changes a label":                {claimManager, labelled(bound, sondev1.LabelUID, `"b-2"`), ""},
 		"admin changes the annotated owner":      {claimAdmin, patching(t, bound, `{"metadata":{"annotations":{"`+sondev1.AnnotationOwner+`":"a/b"}}}`), changes},
+		"admin changes the annotated Pod":        {claimAdmin, annotating(t, bound, sondev1.AnnotationTargetPod, "web-2"), changes},
+		"admin changes the signed name":          {claimAdmin, annotating(t, bound, sondev1.AnnotationClaim, "logs/bound/00"), changes},
+		"manager changes the signed name":        {claimManager, annotating(t, bound, sondev1.AnnotationClaim, "logs/bound/00"), ""},
+		"admin annotates with discard":           {claimAdmin, annotating(t, bound, sondev1.AnnotationDiscard, "1"), ""},
+		"annotator annotates with discard":       {claimAnnotator, annotating(t, bound, sondev1.AnnotationDiscard, "1"), noRight},
+		"annotator annotates with another":       {claimAnnotator, annotating(t, bound, "a", "b"), ""},
 		"admin adds an owner":                    {claimAdmin, patching(t, bound, owner), changes},
 		"admin adds an owner to their own":       {claimAdmin, patching(t, users, owner), ""},
 		"manager adds an owner":                  {claimManager, patching(t, bound, owner), ""},
@@ -249,6 +260,11 @@ func patching(t *testing.T, o client.Object, patch string) func(client.Client) e
 	return func(c client.Client) error {
 		return c.Patch(t.Context(), o.DeepCopyObject().(client.Object), merge(patch))
 	}
+}
+
+func annotating(t *testing.T, o client.Object, key, value string) func(client.Client) error {
+	t.Helper()
+	return patching(t, o, fmt.Sprintf(`{"metadata":{"annotations":{%q:%q}}}`, key, value))
 }
 
 // protectClaims puts the policy into force until the test ends, so that other tests may still create bindings.

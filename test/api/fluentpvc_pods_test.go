@@ -72,8 +72,12 @@ func startFluentPVC(t *testing.T, ns string) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	verify := func(f *sondev1.FluentPVC) error {
+		_, err := stamp.VerifyFluentPVC(stampKey, f)
+		return err
+	}
 	r := &fluentpvc.Reconciler{
-		Client: mgr.GetClient(), Own: own, Live: live, PauseConfig: paused, Key: stampKey, Namespace: operatorNamespace, Recorder: mgr.GetEventRecorder("sonde"),
+		Client: mgr.GetClient(), Own: own, Live: live, Verify: verify, PauseConfig: paused, Key: stampKey, Namespace: operatorNamespace, Recorder: mgr.GetEventRecorder("sonde"),
 		Clock: clock.RealClock{}, Watchdog: &health.Watchdog{Limit: time.Minute, Clock: clock.RealClock{}},
 	}
 	if err := errors.Join(mgr.Add(own), mgr.Add(paused), fluentpvc.IndexFields(t.Context(), mgr.GetFieldIndexer()), r.SetupWithManager(mgr, own, paused)); err != nil {
@@ -83,11 +87,7 @@ func startFluentPVC(t *testing.T, ns string) {
 	mux := http.NewServeMux()
 	mux.Handle(webhookpath.Sidecar, admission.NewIntake().Hook(&webhook.Admission{Handler: &sidecar.Handler{
 		Cache: mgr.GetClient(), Live: live, Rights: sidecar.NewOwnRights(live, clock.RealClock{}), Bindings: sidecar.NewBindings(mgr.GetClient(), clock.RealClock{}),
-		Verify: func(f *sondev1.FluentPVC) error {
-			_, err := stamp.VerifyFluentPVC(stampKey, f)
-			return err
-		},
-		Key: stampKey, OperatorNamespace: operatorNamespace,
+		Verify: verify, Key: stampKey, OperatorNamespace: operatorNamespace,
 	}}, nil))
 	serve(t, mux, func(o platformcontroller.ConfigurationOptions) *acadmission.MutatingWebhookConfigurationApplyConfiguration {
 		return platformcontroller.BuildPodConfiguration(o, platformcontroller.PodWebhooks{Sidecars: true})

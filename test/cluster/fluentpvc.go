@@ -57,6 +57,13 @@ func FluentPVC(t *testing.T, ns string, change func(*sondev1.FluentPVCSpec)) *so
 		change(&f.Spec)
 	}
 	Create(t, f)
+	AwaitReady(t, f)
+	return f
+}
+
+// AwaitReady waits until new Pods that name a FluentPVC get their volume.
+func AwaitReady(t *testing.T, f *sondev1.FluentPVC) {
+	t.Helper()
 	Eventually(t, 30*time.Second, "FluentPVC "+f.Name+" Ready", func(ctx context.Context) error {
 		if err := Admin.Get(ctx, client.ObjectKeyFromObject(f), f); err != nil {
 			return err
@@ -66,7 +73,6 @@ func FluentPVC(t *testing.T, ns string, change func(*sondev1.FluentPVCSpec)) *so
 		}
 		return nil
 	})
-	return f
 }
 
 // VolumeSpec is PodSpec for a Pod that may write into its volumes, although its image's user is not root. OpenShift sets the group
@@ -97,7 +103,7 @@ func WriterPod(ns, name string, f *sondev1.FluentPVC, args ...string) *corev1.Po
 			// A cluster admin's own Pod would get constraints that set no group.
 			securityv1.RequiredSCCAnnotation: "restricted-v2",
 		}},
-		Spec:       spec,
+		Spec: spec,
 	}
 }
 

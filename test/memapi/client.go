@@ -2,6 +2,7 @@ package memapi
 
 import (
 	"context"
+	"encoding/json"
 
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -97,27 +98,26 @@ func (c Client) Delete(_ context.Context, o client.Object, opts ...client.Delete
 }
 
 // Status implements client.Client.
-func (c Client) Status() client.SubResourceWriter { return StatusWriter{c: c} }
+func (c Client) Status() client.SubResourceWriter { return statusWriter{c: c} }
 
-// StatusWriter writes the status subresource.
-type StatusWriter struct {
+type statusWriter struct {
 	client.SubResourceWriter
 
 	c Client
 }
 
 // Patch implements client.SubResourceWriter.
-func (w StatusWriter) Patch(_ context.Context, o client.Object, p client.Patch, _ ...client.SubResourcePatchOption) error {
+func (w statusWriter) Patch(_ context.Context, o client.Object, p client.Patch, _ ...client.SubResourcePatchOption) error {
 	return w.c.Requests.Call("patch status of", KeyOf(w.c.Scheme(), o), true, func() error { return w.c.View.Server.PatchStatus(o, p) })
 }
 
-// Mutant replaces calls of a Client, to break a manager on purpose. A nil function keeps the call.
+// Mutant replaces calls of a client, to break a manager on purpose. A nil function keeps the call.
 type Mutant struct {
-	Client
+	client.Client
 
-	OnGet    func(context.Context, Client, client.ObjectKey, client.Object) error
-	OnList   func(context.Context, Client, client.ObjectList, ...client.ListOption) error
-	OnDelete func(context.Context, Client, client.Object) error
+	OnGet    func(context.Context, client.Client, client.ObjectKey, client.Object) error
+	OnList   func(context.Context, client.Client, client.ObjectList, ...client.ListOption) error
+	OnDelete func(context.Context, client.Client, client.Object) error
 	OnPatch  func(client.Object, client.Patch) client.Patch
 }
 
@@ -147,11 +147,11 @@ func (m Mutant) Delete(ctx context.Context, o client.Object, opts ...client.Dele
 
 // Status implements client.Client.
 func (m Mutant) Status() client.SubResourceWriter {
-	return mutantStatus{StatusWriter{c: m.Client}, m.OnPatch}
+	return mutantStatus{m.Client.Status(), m.OnPatch}
 }
 
 type mutantStatus struct {
-	StatusWriter
+	client.SubResourceWriter
 
 	onPatch func(client.Object, client.Patch) client.Patch
 }
@@ -161,5 +161,22 @@ func (w mutantStatus) Patch(ctx context.Context, o client.Object, p client.Patch
 	if w.onPatch != nil {
 		p = w.onPatch(o, p)
 	}
-	return w.StatusWriter.Patch(ctx, o, p, opts...)
+	return w.SubResourceWriter.Patch(ctx, o, p, opts...)
+}
+
+// WithoutLock is an OnPatch that returns the same patch for any version of the object.
+func WithoutLock(o client.Object, p client.Patch) client.Patch {
+	var whole map[string]json.RawMessage
+	data, err := p.Data(o)
+	if err == nil {
+		err = json.Unmarshal(data, &whole)
+	}
+	if err != nil {
+		return p
+	}
+	delete(whole, "metadata")
+	if data, err = json.Marshal(whole); err != nil {
+		return p
+	}
+	return client.RawPatch(types.MergePatchType, data)
 }

@@ -47,6 +47,8 @@ type Requests struct {
 	Dead bool
 	// Choose returns the fault of a request.
 	Choose func(verb string, key Key, write bool) Fault
+	// Refuse returns the API server's refusal of a write, for example because a right is missing, or nil. It may be nil.
+	Refuse func(verb string, key Key) error
 	// Arrives is called before a request reaches the server. It may be nil.
 	Arrives func(key Key)
 	// Written is called after a write that reached the server, with its true answer.
@@ -76,7 +78,10 @@ func (r *Requests) Call(verb string, key Key, write bool, do func() error) error
 	if r.Arrives != nil {
 		r.Arrives(key)
 	}
-	err := do()
+	err := r.refusal(verb, key, write)
+	if err == nil {
+		err = do()
+	}
 	if write {
 		r.Trace("%s %s %s: %v", r.Name, verb, key, ErrText(err))
 		r.Written(verb, key, err)
@@ -93,6 +98,13 @@ func (r *Requests) Call(verb string, key Key, write bool, do func() error) error
 		return f.Err
 	}
 	return err
+}
+
+func (r *Requests) refusal(verb string, key Key, write bool) error {
+	if !write || r.Refuse == nil {
+		return nil
+	}
+	return r.Refuse(verb, key)
 }
 
 // ErrText is the text of an error, or "done".

@@ -62,8 +62,8 @@ type Server struct {
 	Log     []Change
 	// Version counts the writes.
 	Version int
-	// Refuse returns the error for the creation of an object by anyone, or nil. It may be nil.
-	Refuse func(client.Object) error
+	// Admit may change an object that anyone creates, and returns an error for one that is refused. It may be nil.
+	Admit func(client.Object) error
 
 	uids int
 }
@@ -108,8 +108,8 @@ func (s *Server) Create(o client.Object) error {
 	if ns := s.Objects[KeyFor("Namespace", "", key.Namespace)]; key.Namespace != "" && ns == nil {
 		return apierrors.NewNotFound(Resource("Namespace"), key.Namespace)
 	}
-	if s.Refuse != nil {
-		if err := s.Refuse(o); err != nil {
+	if s.Admit != nil {
+		if err := s.Admit(o); err != nil {
 			return err
 		}
 	}

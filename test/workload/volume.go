@@ -18,8 +18,14 @@ import (
 func write(flags *flag.FlagSet, args []string) error {
 	code := flags.Int("exit", 0, "exit code")
 	stay := flags.Bool("stay", false, "wait for SIGTERM after the last line")
+	done := flags.String("done", "", "create this file after the last line")
 	if err := writeLines(flags, args); err != nil {
 		return err
+	}
+	if *done != "" {
+		if err := os.WriteFile(*done, nil, 0o644); err != nil {
+			return err
+		}
 	}
 	if *stay {
 		if err := idle(nil, nil); err != nil {
@@ -67,6 +73,7 @@ func ship(flags *flag.FlagSet, args []string) error {
 	after := flags.Duration("after", 0, "exit by itself after this time; 0 waits for SIGTERM")
 	code := flags.Int("exit", 0, "exit code")
 	done := flags.String("until", "", "exit by itself when this file exists")
+	linger := flags.Duration("linger", 0, "exit so long after that file exists")
 	if err := flags.Parse(args); err != nil {
 		return err
 	}
@@ -84,6 +91,7 @@ func ship(flags *flag.FlagSet, args []string) error {
 			os.Exit(*code)
 		case <-time.After(200 * time.Millisecond):
 			if _, err := os.Stat(*done); *done != "" && err == nil {
+				time.Sleep(*linger)
 				os.Exit(*code)
 			}
 		}

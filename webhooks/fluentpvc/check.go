@@ -54,6 +54,25 @@ func checkClaim(p *field.Path, c *corev1.PersistentVolumeClaimSpec) field.ErrorL
 	if c.VolumeMode != nil && *c.VolumeMode == corev1.PersistentVolumeBlock {
 		list = append(list, invalid(p.Child("volumeMode"), string(*c.VolumeMode), "the volume is mounted: write Filesystem, or leave it out"))
 	}
+	return append(list, checkSource(p, c)...)
+}
+
+// checkSource keeps a claim from reading data of another namespace. The admin of that namespace has not agreed to FluentPVCs.
+func checkSource(p *field.Path, c *corev1.PersistentVolumeClaimSpec) field.ErrorList {
+	if c.DataSourceRef == nil || c.DataSourceRef.Namespace == nil || *c.DataSourceRef.Namespace == "" {
+		return nil
+	}
+	return field.ErrorList{field.Forbidden(p.Child("dataSourceRef", "namespace"), "the source must be in the Pod's namespace: leave it out")}
+}
+
+// checkEphemeral checks the claims of ephemeral volumes, as checkSource does.
+func checkEphemeral(p *field.Path, volumes []corev1.Volume) field.ErrorList {
+	var list field.ErrorList
+	for i := range volumes {
+		if e := volumes[i].Ephemeral; e != nil && e.VolumeClaimTemplate != nil {
+			list = append(list, checkSource(p.Index(i).Child("ephemeral", "volumeClaimTemplate", "spec"), &e.VolumeClaimTemplate.Spec)...)
+		}
+	}
 	return list
 }
 
@@ -78,6 +97,7 @@ func checkCommon(root *field.Path, s *sondev1.FluentPVCSpec) field.ErrorList {
 		}
 		paths = append(paths, path.Clean(m.MountPath))
 	}
+	list = append(list, checkEphemeral(root.Child("commonVolumes"), s.CommonVolumes)...)
 	list = append(list, checkEnvs(root.Child("commonEnvs"), s.CommonEnvs)...)
 	return append(list, checkBaseline(root.Child("commonVolumes"), &metav1.ObjectMeta{}, &corev1.PodSpec{Volumes: s.CommonVolumes})...)
 }
@@ -160,6 +180,7 @@ func checkJobTemplate(p *field.Path, t *corev1.PodTemplateSpec) field.ErrorList 
 			list = append(list, checkContainer(spec.Child(l.name).Index(i), &l.containers[i])...)
 		}
 	}
+	list = append(list, checkEphemeral(spec.Child("volumes"), t.Spec.Volumes)...)
 	return append(list, checkBaseline(p, &t.ObjectMeta, &t.Spec)...)
 }
 

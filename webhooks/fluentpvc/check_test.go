@@ -108,6 +108,41 @@ func TestCheckVolumeAndClaim(t *testing.T) {
 	})
 }
 
+func TestCheckSource(t *testing.T) {
+	from := func(namespace *string) *corev1.TypedObjectReference {
+		return &corev1.TypedObjectReference{Kind: "PersistentVolumeClaim", Name: "seed", Namespace: namespace}
+	}
+	ephemeral := func(namespace *string) []corev1.Volume {
+		return []corev1.Volume{{Name: "some-secret", VolumeSource: corev1.VolumeSource{Ephemeral: &corev1.EphemeralVolumeSource{
+			VolumeClaimTemplate: &corev1.PersistentVolumeClaimTemplate{Spec: corev1.PersistentVolumeClaimSpec{DataSourceRef: from(namespace)}},
+		}}}}
+	}
+	claim := func(namespace *string) func(*sondev1.FluentPVCSpec) {
+		return func(s *sondev1.FluentPVCSpec) { s.PVCSpecTemplate.DataSourceRef = from(namespace) }
+	}
+	common := func(namespace *string) func(*sondev1.FluentPVCSpec) {
+		return func(s *sondev1.FluentPVCSpec) { s.CommonVolumes = ephemeral(namespace) }
+	}
+	finalizer := func(namespace *string) func(*sondev1.FluentPVCSpec) {
+		return func(s *sondev1.FluentPVCSpec) {
+			s.PVCFinalizerJobSpecTemplate.Template.Spec.Volumes = ephemeral(namespace)
+			s.PVCFinalizerJobSpecTemplate.Template.Spec.Volumes[0].Name = "seed"
+		}
+	}
+	const refused = "dataSourceRef.namespace: Forbidden: the source must be in the Pod's namespace: leave it out"
+	testChanges(t, map[string]specChange{
+		"of the Pod's namespace":        {change: claim(nil)},
+		"with an empty namespace":       {change: claim(new(""))},
+		"of another namespace":          {claim(new("bank")), "spec.pvcSpecTemplate." + refused},
+		"of a common volume":            {change: common(nil)},
+		"of a common volume, elsewhere": {common(new("bank")), "spec.commonVolumes[0].ephemeral.volumeClaimTemplate.spec." + refused},
+		"of a volume of the finalizer":  {change: finalizer(nil)},
+		"of a volume of the finalizer, elsewhere": {
+			finalizer(new("bank")), "spec.pvcFinalizerJobSpecTemplate.template.spec.volumes[0].ephemeral.volumeClaimTemplate.spec." + refused,
+		},
+	})
+}
+
 func TestCheckCommon(t *testing.T) {
 	volume := func(name string) func(*sondev1.FluentPVCSpec) {
 		return func(s *sondev1.FluentPVCSpec) { s.CommonVolumes = append(s.CommonVolumes, corev1.Volume{Name: name}) }

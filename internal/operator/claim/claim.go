@@ -21,6 +21,7 @@ const (
 	// randomChars of a name distinguish the claims of one FluentPVC in a namespace.
 	randomChars = 10
 	hashBytes   = 4
+	maxName     = maxBase + 1 + 2*hashBytes + 1 + randomChars
 )
 
 // domain separates this HMAC from others with the same key.
@@ -30,6 +31,17 @@ const domain = "sonde-claim-v1"
 func NewName(namespace, fluentPVC string) string {
 	sum := sha256.Sum256([]byte(namespace + "/" + fluentPVC))
 	return naming.Cut(fluentPVC, maxBase) + "-" + hex.EncodeToString(sum[:hashBytes]) + "-" + strings.ToLower(rand.Text()[:randomChars])
+}
+
+// IsName reports whether a name has the form of NewName's names.
+func IsName(name string) bool {
+	parts := strings.Split(name, "-")
+	if len(name) > maxName || len(parts) < 3 {
+		return false
+	}
+	random, hash := parts[len(parts)-1], parts[len(parts)-2]
+	return len(random) == randomChars && strings.Trim(random, "abcdefghijklmnopqrstuvwxyz234567") == "" &&
+		len(hash) == 2*hashBytes && strings.Trim(hash, "0123456789abcdef") == ""
 }
 
 // Ref is what a Pod's annotation says: the FluentPVC that the webhook used, and the name of the claim.

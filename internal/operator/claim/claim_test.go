@@ -19,11 +19,22 @@ func TestNewName(t *testing.T) {
 				t.Errorf("name %q of %d bytes, seen before: %v", name, len(name), seen[name])
 			}
 			seen[name] = true
+			if !IsName(name) {
+				t.Errorf("IsName(%q) is false", name)
+			}
 		}
 	}
 	a, b := NewName("shop", "logs"), NewName("bank", "logs")
 	if a[:len("logs-01234567")] == b[:len("logs-01234567")] {
 		t.Errorf("%s and %s of two namespaces have the same hash", a, b)
+	}
+}
+
+func TestIsName(t *testing.T) {
+	for _, name := range []string{"", "data", "data-db-0", "logs-01234567", "logs-0123456g-abcdefghij", "logs-01234567-abcdefghi1", "logs-01234567-abcdefghi", strings.Repeat("a", 41) + "-01234567-abcdefghij"} {
+		if IsName(name) {
+			t.Errorf("IsName(%q) is true", name)
+		}
 	}
 }
 

@@ -11,6 +11,7 @@ import (
 	"strings"
 
 	appsv1 "k8s.io/api/apps/v1"
+	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -34,12 +35,16 @@ type kept struct {
 		ResourceVersion   string                  `json:"resourceVersion,omitempty"`
 		CreationTimestamp *metav1.Time            `json:"creationTimestamp,omitempty"`
 		DeletionTimestamp *metav1.Time            `json:"deletionTimestamp,omitempty"`
+		DeletionGrace     *int64                  `json:"deletionGracePeriodSeconds,omitempty"`
 		OwnerReferences   []metav1.OwnerReference `json:"ownerReferences,omitempty"`
 		Labels            struct {
 			TraceRequired string `json:"monitoring.openshift.tpg/trace-required,omitempty"`
+			fluentPVC
 		} `json:"labels,omitzero"`
 		Annotations struct {
 			GatedByUID string `json:"monitoring.openshift.tpg/gated-by-uid,omitempty"`
+			Claim      string `json:"monitoring.openshift.tpg/fluent-pvc-claim,omitempty"`
+			fluentPVC
 		} `json:"annotations,omitzero"`
 	} `json:"metadata"`
 	Spec struct {
@@ -55,7 +60,64 @@ type kept struct {
 		PodIP                 string                   `json:"podIP,omitempty"`
 		StartTime             *metav1.Time             `json:"startTime,omitempty"`
 		InitContainerStatuses []corev1.ContainerStatus `json:"initContainerStatuses,omitempty"`
+		ContainerStatuses     []containerStatus        `json:"containerStatuses,omitempty"`
 	} `json:"status,omitzero"`
+}
+
+// fluentPVC are the keys by which a Pod names its FluentPVC.
+type fluentPVC struct {
+	Ours    *string `json:"monitoring.openshift.tpg/fluent-pvc-name,omitempty"`
+	Sources *string `json:"fluent-pvc-operator.tech.zozo.com/fluent-pvc-name,omitempty"`
+}
+
+// containerStatus is whether a container runs, and when it ended.
+type containerStatus struct {
+	Name         string `json:"name"`
+	RestartCount int32  `json:"restartCount"`
+	State        struct {
+		Running    *struct{} `json:"running,omitempty"`
+		Terminated *struct {
+			ExitCode   int32        `json:"exitCode"`
+			FinishedAt *metav1.Time `json:"finishedAt,omitempty"`
+		} `json:"terminated,omitempty"`
+	} `json:"state,omitzero"`
+}
+
+// keptOwned are the fields of the claims and Jobs of FluentPVCs that the manager reads live.
+type keptOwned struct {
+	metav1.TypeMeta `json:",inline"`
+
+	Metadata struct {
+		Name              string                  `json:"name,omitempty"`
+		Namespace         string                  `json:"namespace,omitempty"`
+		UID               string                  `json:"uid,omitempty"`
+		ResourceVersion   string                  `json:"resourceVersion,omitempty"`
+		DeletionTimestamp *metav1.Time            `json:"deletionTimestamp,omitempty"`
+		OwnerReferences   []metav1.OwnerReference `json:"ownerReferences,omitempty"`
+		Labels            struct {
+			Kind      string `json:"monitoring.openshift.tpg/kind,omitempty"`
+			UID       string `json:"monitoring.openshift.tpg/uid,omitempty"`
+			TargetPod string `json:"monitoring.openshift.tpg/target-pod-uid,omitempty"`
+		} `json:"labels,omitzero"`
+		Annotations struct {
+			Owner     string  `json:"monitoring.openshift.tpg/owner,omitempty"`
+			Claim     string  `json:"monitoring.openshift.tpg/fluent-pvc-claim,omitempty"`
+			TargetPod string  `json:"monitoring.openshift.tpg/target-pod,omitempty"`
+			Discard   *string `json:"monitoring.openshift.tpg/discard,omitempty"`
+		} `json:"annotations,omitzero"`
+	} `json:"metadata"`
+	Spec struct {
+		VolumeName string `json:"volumeName,omitempty"`
+	} `json:"spec,omitzero"`
+	Status struct {
+		Phase      string      `json:"phase,omitempty"`
+		Conditions []condition `json:"conditions,omitempty"`
+	} `json:"status,omitzero"`
+}
+
+type condition struct {
+	Type   string `json:"type"`
+	Status string `json:"status"`
 }
 
 type podSpec struct {
@@ -66,6 +128,7 @@ type podSpec struct {
 	Containers          []container `json:"containers,omitempty"`
 	InitContainers      []container `json:"initContainers,omitempty"`
 	EphemeralContainers []container `json:"ephemeralContainers,omitempty"`
+	ServiceAccountName  string      `json:"serviceAccountName,omitempty"`
 }
 
 type container struct {
@@ -95,6 +158,8 @@ func (r *reader) cut(ctx context.Context, o client.Object) context.Context {
 	switch o.(type) {
 	case *corev1.Pod, *appsv1.Deployment, *appsv1.StatefulSet, *appsv1.DaemonSet:
 		return context.WithValue(ctx, cutKey{}, cutting{func() any { return &kept{} }, r.limits.Bytes, maxKeptBytes})
+	case *corev1.PersistentVolumeClaim, *batchv1.Job:
+		return context.WithValue(ctx, cutKey{}, cutting{func() any { return &keptOwned{} }, r.limits.Bytes, maxKeptBytes})
 	default:
 		return ctx
 	}

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"io"
 	"net/http"
+	"reflect"
 	"runtime"
 	"strings"
 	"testing"
@@ -14,6 +15,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
 	appsv1 "k8s.io/api/apps/v1"
+	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
 	apimeta "k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -73,6 +75,8 @@ func (s server) reader(t *testing.T, limits fewreads.Limits, wrapper func(http.R
 		mapper.Add(appsv1.SchemeGroupVersion.WithKind(kind), apimeta.RESTScopeNamespace)
 	}
 	mapper.Add(corev1.SchemeGroupVersion.WithKind("Pod"), apimeta.RESTScopeNamespace)
+	mapper.Add(corev1.SchemeGroupVersion.WithKind("PersistentVolumeClaim"), apimeta.RESTScopeNamespace)
+	mapper.Add(batchv1.SchemeGroupVersion.WithKind("Job"), apimeta.RESTScopeNamespace)
 	c, err := client.New(config, client.Options{Scheme: clientgoscheme.Scheme, Mapper: mapper})
 	if err != nil {
 		t.Fatal(err)
@@ -95,16 +99,20 @@ func pod(spec corev1.PodSpec) *corev1.Pod {
 		TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Pod"},
 		ObjectMeta: metav1.ObjectMeta{
 			Name: "web-1", Namespace: "shop", UID: "u-1", ResourceVersion: "5", CreationTimestamp: metav1.NewTime(time.Unix(1000, 0)),
-			DeletionTimestamp: &metav1.Time{Time: time.Unix(2000, 0)},
-			OwnerReferences:   []metav1.OwnerReference{{APIVersion: "apps/v1", Kind: "ReplicaSet", Name: "web", UID: "u-2", Controller: new(true)}},
-			Labels:            map[string]string{"app": "web", sondev1.LabelTraceRequired: "true"},
-			Annotations:       map[string]string{"x": strings.Repeat("x", 1000), sondev1.AnnotationGatedByUID: "t-1"},
+			DeletionTimestamp:          &metav1.Time{Time: time.Unix(2000, 0)},
+			OwnerReferences:            []metav1.OwnerReference{{APIVersion: "apps/v1", Kind: "ReplicaSet", Name: "web", UID: "u-2", Controller: new(true)}},
+			Labels:                     map[string]string{"app": "web", sondev1.LabelTraceRequired: "true"},
+			Annotations:                map[string]string{"x": strings.Repeat("x", 1000), sondev1.AnnotationGatedByUID: "t-1"},
+			DeletionGracePeriodSeconds: new(int64(30)),
 		},
 		Spec: spec,
 		Status: corev1.PodStatus{
 			Phase: corev1.PodRunning, PodIP: "10.0.0.1", StartTime: &metav1.Time{Time: time.Unix(1001, 0)},
 			InitContainerStatuses: []corev1.ContainerStatus{{Name: gateconfig.ContainerName, State: corev1.ContainerState{
 				Terminated: &corev1.ContainerStateTerminated{Message: "Opened 7ms", ContainerID: "containerd://c0ffee", FinishedAt: metav1.NewTime(time.Unix(1002, 0))},
+			}}},
+			ContainerStatuses: []corev1.ContainerStatus{{Name: "web", RestartCount: 3, State: corev1.ContainerState{
+				Terminated: &corev1.ContainerStateTerminated{ExitCode: 1, Message: "a text", FinishedAt: metav1.NewTime(time.Unix(1003, 0))},
 			}}},
 		},
 	}
@@ -113,7 +121,7 @@ func pod(spec corev1.PodSpec) *corev1.Pod {
 // usual has everything that the operator reads of a spec.
 func usual() corev1.PodSpec {
 	return corev1.PodSpec{
-		NodeName: "node-a", HostNetwork: true, HostPID: true, RuntimeClassName: new("kata"), ServiceAccountName: "web",
+		NodeName: "node-a", HostNetwork: true, HostPID: true, RuntimeClassName: new("kata"), ServiceAccountName: "web", SchedulerName: "other",
 		Containers: []corev1.Container{{Name: "web", Image: "web:1"}}, InitContainers: []corev1.Container{{Name: "sonde-gate"}},
 		EphemeralContainers: []corev1.EphemeralContainer{{EphemeralContainerCommon: corev1.EphemeralContainerCommon{Name: "debug"}}},
 	}
@@ -131,8 +139,12 @@ func TestCutKeepsWhatIsRead(t *testing.T) {
 			{whole.Spec.Containers[0].Name, got.Spec.Containers[0].Name},
 			{whole.Spec.InitContainers[0].Name, got.Spec.InitContainers[0].Name},
 			{whole.Spec.EphemeralContainers[0].Name, got.Spec.EphemeralContainers[0].Name},
-			{"", got.Spec.ServiceAccountName},
+			{whole.Spec.ServiceAccountName, got.Spec.ServiceAccountName},
+			{"", got.Spec.SchedulerName},
 			{1, len(got.Annotations)},
+			// controllers/capture reads from these when the Pod was deleted, and when it ended.
+			{*whole.DeletionGracePeriodSeconds, *got.DeletionGracePeriodSeconds},
+			{whole.Status.ContainerStatuses[0].State.Terminated.FinishedAt.Unix(), got.Status.ContainerStatuses[0].State.Terminated.FinishedAt.Unix()},
 		} {
 			if c.whole != c.cut {
 				t.Errorf("got %v, want %v", c.cut, c.whole)
@@ -164,6 +176,57 @@ func TestCutKeepsWhatIsRead(t *testing.T) {
 	}
 }
 
+// TestCutKeepsWhatFluentPVCReads: the FluentPVC that a Pod names, and the states of its containers; whose a claim or a Job is, and how it is.
+func TestCutKeepsWhatFluentPVCReads(t *testing.T) {
+	p := pod(usual())
+	p.DeletionTimestamp, p.DeletionGracePeriodSeconds = nil, nil
+	p.Labels = map[string]string{sondev1.KeyFluentPVC: "logs", sondev1.KeyFluentPVCSource: "logs", "app": "web"}
+	p.Annotations = map[string]string{sondev1.KeyFluentPVC: "", sondev1.AnnotationClaim: "logs/claim/00", "x": "y"}
+	read := func(o client.Object) client.Object {
+		t.Helper()
+		got := o.DeepCopyObject().(client.Object)
+		reflect.ValueOf(got).Elem().SetZero()
+		if err := serve(t, o).reader(t, fewreads.Limits{Places: 1}, fewreads.Cut).Get(t.Context(), client.ObjectKeyFromObject(o), got); err != nil {
+			t.Fatal(err)
+		}
+		return got
+	}
+	got := read(p).(*corev1.Pod)
+	want := map[string]string{sondev1.KeyFluentPVC: "logs", sondev1.KeyFluentPVCSource: "logs"}
+	if diff := cmp.Diff(want, got.Labels); diff != "" {
+		t.Errorf("labels (-want +got):\n%s", diff)
+	}
+	want = map[string]string{sondev1.KeyFluentPVC: "", sondev1.AnnotationClaim: "logs/claim/00"}
+	if diff := cmp.Diff(want, got.Annotations); diff != "" {
+		t.Errorf("annotations (-want +got):\n%s", diff)
+	}
+	if c := got.Status.ContainerStatuses[0]; c.Name != "web" || c.RestartCount != 3 || c.State.Terminated.ExitCode != 1 || c.State.Terminated.Message != "" {
+		t.Errorf("container status %+v", c)
+	}
+	meta := metav1.ObjectMeta{
+		Namespace: "shop", Name: "logs-1", UID: "u-1", ResourceVersion: "7",
+		Labels:          map[string]string{sondev1.LabelKind: "FluentPVCBinding", sondev1.LabelUID: "b-1", sondev1.LabelTargetPodUID: "p-1"},
+		Annotations:     map[string]string{sondev1.AnnotationOwner: "shop/logs-1", sondev1.AnnotationClaim: "signed", sondev1.AnnotationTargetPod: "web-1", sondev1.AnnotationDiscard: ""},
+		OwnerReferences: []metav1.OwnerReference{{APIVersion: "v1", Kind: "K", Name: "n", UID: "o-1", Controller: new(true)}},
+	}
+	for name, o := range map[string]client.Object{
+		"claim": &corev1.PersistentVolumeClaim{
+			TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "PersistentVolumeClaim"}, ObjectMeta: meta,
+			Spec: corev1.PersistentVolumeClaimSpec{VolumeName: "pv-1"}, Status: corev1.PersistentVolumeClaimStatus{Phase: corev1.ClaimBound},
+		},
+		"Job": &batchv1.Job{
+			TypeMeta: metav1.TypeMeta{APIVersion: "batch/v1", Kind: "Job"}, ObjectMeta: meta,
+			Status: batchv1.JobStatus{Conditions: []batchv1.JobCondition{{Type: batchv1.JobComplete, Status: corev1.ConditionTrue}}},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if diff := cmp.Diff(o, read(o), cmpopts.IgnoreTypes(metav1.TypeMeta{})); diff != "" {
+				t.Errorf("as it is cut (-whole +cut):\n%s", diff)
+			}
+		})
+	}
+}
+
 // TestCutKeepsTheSelector: the Pods of a workload are found by its selector.
 func TestCutKeepsTheSelector(t *testing.T) {
 	whole := deployment(usual())
@@ -174,7 +237,7 @@ func TestCutKeepsTheSelector(t *testing.T) {
 	if diff := cmp.Diff(whole.Spec.Selector, got.Spec.Selector); diff != "" {
 		t.Errorf("selector (-want +got):\n%s", diff)
 	}
-	if is := got.Spec.Template.Spec; !is.HostNetwork || !is.HostPID || is.Containers[0].Name != "web" || is.ServiceAccountName != "" {
+	if is := got.Spec.Template.Spec; !is.HostNetwork || !is.HostPID || is.Containers[0].Name != "web" || is.SchedulerName != "" {
 		t.Errorf("template %+v", is)
 	}
 }

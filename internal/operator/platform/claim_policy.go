@@ -90,7 +90,6 @@ func claimPolicyConditions(namespace string) []admissionregistrationv1.MatchCond
 // bindingValidations allow the two annotations of users, and nothing else.
 func bindingValidations() []admissionregistrationv1.Validation {
 	const of = "request.resource.resource != 'fluentpvcbindings' || "
-	discard := unchanged(annotation(sondev1.AnnotationDiscard))
 	return []admissionregistrationv1.Validation{
 		denied(of+"request.operation != 'CREATE'",
 			"only Sonde creates FluentPVCBindings. To give a Pod a volume, annotate it with "+sondev1.KeyFluentPVC+"=NAME", ""),
@@ -100,10 +99,14 @@ func bindingValidations() []admissionregistrationv1.Validation {
 		}, " && ")+")",
 			"only Sonde changes FluentPVCBindings. Use kubectl sonde fluentpvc retry or discard",
 			"'only Sonde changes FluentPVCBindings. To process the data again, run: kubectl sonde fluentpvc retry ' + oldObject.metadata.name + ' -n ' + request.namespace"),
-		denied(of+"request.operation != 'UPDATE' || "+discard+
-			" || authorizer.group('').resource('persistentvolumeclaims').namespace(request.namespace).name(oldObject.metadata.name).check('delete').allowed()",
-			"discard deletes a volume with its data: you need the right to delete the PersistentVolumeClaim",
+		denied(of+"request.operation != 'UPDATE' || "+mayDiscard, noDiscard,
 			"'discard deletes a volume with its data: you need the right to delete the PersistentVolumeClaim ' + oldObject.metadata.name + ' in namespace ' + request.namespace"),
+		// The manager keeps all bindings in its cache, and an annotation may have 256 KiB.
+		denied(of+"request.operation != 'UPDATE' || "+allAnnotations("object", strings.Join([]string{
+			"!(k in " + userAnnotations + ")", fmt.Sprintf("object.metadata.annotations[k].size() <= %d", maxUserAnnotation), unchangedAnnotation,
+		}, " || ")),
+			fmt.Sprintf("the annotations %s and %s have at most %d characters: use kubectl sonde fluentpvc retry or discard",
+				sondev1.AnnotationRetry, sondev1.AnnotationDiscard, maxUserAnnotation), ""),
 		denied(of+"request.operation != 'DELETE'",
 			"Sonde deletes a FluentPVCBinding after its data is processed. To give the data up, use kubectl sonde fluentpvc discard",
 			"'Sonde deletes this FluentPVCBinding after its data is processed. To give the data up, run: "+discardCommand),
@@ -114,7 +117,12 @@ func bindingValidations() []admissionregistrationv1.Validation {
 func claimValidations() []admissionregistrationv1.Validation {
 	const of = "request.resource.resource != 'persistentvolumeclaims' || "
 	labels := []string{sondev1.LabelKind, sondev1.LabelUID, sondev1.LabelTargetPodUID}
-	same := []string{unchanged("metadata.?ownerReferences"), unchanged(annotation(sondev1.AnnotationOwner))}
+	// By these the operator makes a lost binding again.
+	annotations := []string{sondev1.AnnotationOwner, sondev1.AnnotationClaim, sondev1.AnnotationTargetPod}
+	same := []string{unchanged("metadata.?ownerReferences")}
+	for _, key := range annotations {
+		same = append(same, unchanged(annotation(key)))
+	}
 	for _, key := range labels {
 		same = append(same, unchanged("metadata.?labels[?'"+key+"']"))
 	}
@@ -122,8 +130,9 @@ func claimValidations() []admissionregistrationv1.Validation {
 		denied(of+"request.operation != 'CREATE'",
 			fmt.Sprintf("only Sonde creates PersistentVolumeClaims with the labels %s=%s and %s: leave these labels out", sondev1.LabelKind, bindingKind, sondev1.LabelUID), ""),
 		denied(of+"request.operation != 'UPDATE' || ("+strings.Join(same, " && ")+")",
-			fmt.Sprintf("only Sonde changes the owner references of this PersistentVolumeClaim, its labels %s and its annotation %s: leave them as they are",
-				strings.Join(labels, ", "), sondev1.AnnotationOwner), ""),
+			fmt.Sprintf("only Sonde changes the owner references of this PersistentVolumeClaim, its labels %s and its annotations %s: leave them as they are",
+				strings.Join(labels, ", "), strings.Join(annotations, ", ")), ""),
+		denied(of+"request.operation != 'UPDATE' || "+mayDiscard, noDiscard, ""),
 		// A claim that carries the annotation itself may be deleted: after someone has deleted the CRD there is no binding
 		// to discard.
 		denied(of+"request.operation != 'DELETE' || oldObject."+annotation(sondev1.AnnotationDiscard)+".hasValue()",
@@ -131,6 +140,13 @@ func claimValidations() []admissionregistrationv1.Validation {
 			"'this volume may hold data that no Job has processed. To delete it with its data, run: "+discardCommand),
 	}
 }
+
+// mayDiscard is a CEL expression for an update by a user who leaves discard alone, or may delete the claim, which has the name of
+// its binding.
+var mayDiscard = unchanged(annotation(sondev1.AnnotationDiscard)) +
+	" || authorizer.group('').resource('persistentvolumeclaims').namespace(request.namespace).name(oldObject.metadata.name).check('delete').allowed()"
+
+const noDiscard = "discard deletes a volume with its data: you need the right to delete the PersistentVolumeClaim"
 
 // discardCommand ends a message, as part of a CEL string.
 const discardCommand = "kubectl sonde fluentpvc discard ' + oldObject.metadata.name + ' -n ' + request.namespace"
@@ -145,11 +161,21 @@ func annotation(key string) string { return "metadata.?annotations[?'" + key + "
 // unchanged returns a CEL expression for a field that an update leaves alone. A missing field equals only a missing one.
 func unchanged(path string) string { return "object." + path + " == oldObject." + path }
 
+// maxUserAnnotation bounds the annotations of users, which are times.
+const maxUserAnnotation = 256
+
+const (
+	userAnnotations     = "['" + sondev1.AnnotationRetry + "', '" + sondev1.AnnotationDiscard + "']"
+	unchangedAnnotation = "object.metadata.?annotations[?k] == oldObject.metadata.?annotations[?k]"
+)
+
+// allAnnotations returns a CEL expression that holds if predicate holds for each key k of an object's annotations.
+func allAnnotations(which, predicate string) string {
+	return fmt.Sprintf("%s.metadata.?annotations.orValue({}).all(k, %s)", which, predicate)
+}
+
 // otherAnnotationsUnchanged returns a CEL expression for all annotations but those of users.
 func otherAnnotationsUnchanged() string {
-	within := func(which string) string {
-		return fmt.Sprintf("%s.metadata.?annotations.orValue({}).all(k, k in ['%s', '%s'] || object.metadata.?annotations[?k] == oldObject.metadata.?annotations[?k])",
-			which, sondev1.AnnotationRetry, sondev1.AnnotationDiscard)
-	}
-	return within("object") + " && " + within("oldObject")
+	const unlessUsers = "k in " + userAnnotations + " || " + unchangedAnnotation
+	return allAnnotations("object", unlessUsers) + " && " + allAnnotations("oldObject", unlessUsers)
 }

@@ -11,6 +11,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 
 	sondev1 "github.com/sonde-operator/sonde/api/v1alpha1"
+	"github.com/sonde-operator/sonde/internal/operator/claim"
 	"github.com/sonde-operator/sonde/internal/operator/slim"
 	"github.com/sonde-operator/sonde/internal/operator/stamp"
 	"github.com/sonde-operator/sonde/internal/wire/gateconfig"
@@ -196,21 +197,25 @@ func stripped(pod *corev1.Pod) corev1.Pod {
 	if pod.Annotations[sondev1.AnnotationGatedByUID] != "" {
 		stripGated(&kept, pod)
 	}
-	if claim := short(pick(pod.Annotations, sondev1.AnnotationClaim)); len(claim) > 0 {
+	if named := short(pick(pod.Annotations, sondev1.AnnotationClaim)); len(named) > 0 {
 		if kept.Annotations == nil {
 			kept.Annotations = map[string]string{}
 		}
-		maps.Copy(kept.Annotations, claim)
+		maps.Copy(kept.Annotations, named)
 		kept.Status.ContainerStatuses = states(&pod.Status)
 	}
 	return kept
 }
 
-// claims keeps the names of a Pod's PersistentVolumeClaims.
+// maxClaims of a Pod in the cache. A Pod gets one from a FluentPVC; one that looks into several volumes may have some more. A Pod may
+// have as many as it likes, so without a bound a few Pods could fill the manager's memory.
+const maxClaims = 8
+
+// claims keeps the names of a Pod's first PersistentVolumeClaims that the webhook for FluentPVCs may have made up.
 func claims(volumes []corev1.Volume) []corev1.Volume {
 	var kept []corev1.Volume
 	for i := range volumes {
-		if c := volumes[i].PersistentVolumeClaim; c != nil {
+		if c := volumes[i].PersistentVolumeClaim; c != nil && len(kept) < maxClaims && claim.IsName(c.ClaimName) {
 			kept = append(kept, corev1.Volume{VolumeSource: corev1.VolumeSource{
 				PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: c.ClaimName},
 			}})
@@ -219,16 +224,17 @@ func claims(volumes []corev1.Volume) []corev1.Volume {
 	return kept
 }
 
-// states keeps whether the containers of a Pod with a FluentPVC run, and how they ended, but none of their texts. An init container
-// that runs beside the others is a sidecar of Kubernetes: it is kept as one of the containers.
+// states keeps whether the containers of a Pod with a FluentPVC run, and how they ended, but none of their texts. A Native sidecar is
+// an init container, so these are kept as containers too. Whether they run is left out: they are not the application that a sidecar
+// must not leave alone.
 func states(status *corev1.PodStatus) []corev1.ContainerStatus {
 	var kept []corev1.ContainerStatus
-	for _, all := range [][]corev1.ContainerStatus{status.ContainerStatuses, status.InitContainerStatuses} {
+	for list, all := range [][]corev1.ContainerStatus{status.ContainerStatuses, status.InitContainerStatuses} {
 		for i := range all {
 			c := &all[i]
 			state := corev1.ContainerStatus{Name: c.Name, RestartCount: c.RestartCount}
 			switch {
-			case c.State.Running != nil:
+			case c.State.Running != nil && list == 0:
 				state.State.Running = &corev1.ContainerStateRunning{}
 			case c.State.Terminated != nil:
 				state.State.Terminated = &corev1.ContainerStateTerminated{ExitCode: c.State.Terminated.ExitCode}

@@ -85,9 +85,20 @@ func TestStripAgent(t *testing.T) {
 	agentGated := gated.DeepCopy()
 	maps.Copy(agentGated.Labels, agent.Labels)
 
+	// A Native sidecar is an init container. No init container counts as one that runs.
+	runs, ended := corev1.ContainerState{Running: &corev1.ContainerStateRunning{}}, corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{ExitCode: 1}}
+	withClaim := full(map[string]string{"app": "web"})
+	withClaim.Annotations[sondev1.AnnotationClaim] = "logs/c/mac"
+	withClaim.Status.ContainerStatuses = []corev1.ContainerStatus{{Name: "app", Image: "i", State: runs}}
+	withClaim.Status.InitContainerStatuses = []corev1.ContainerStatus{{Name: "sidecar", RestartCount: 2, State: runs}, {Name: "mesh", State: runs}, {Name: "setup", State: ended}}
+	keptClaim := *kept.DeepCopy()
+	keptClaim.Annotations = map[string]string{sondev1.AnnotationClaim: "logs/c/mac"}
+	keptClaim.Status.ContainerStatuses = []corev1.ContainerStatus{{Name: "app", State: runs}, {Name: "sidecar", RestartCount: 2}, {Name: "mesh"}, {Name: "setup", State: ended}}
+
 	cases := map[string]struct {
 		in, want *corev1.Pod
 	}{
+		"a Pod with a claim":  {withClaim, &keptClaim},
 		"a gated agent's Pod": {agentGated, &keptAgentGated},
 		"a gated Pod":         {gated, &keptGated},
 		"gated by a long UID": {liar, &kept},

@@ -29,7 +29,7 @@ var controllerReads = fewreads.Limits{Places: 2}
 
 // addCaptures adds the controllers of PacketCapture, Trace and ResultAccess, and their sweeper.
 func (m *manager) addCaptures(ctx context.Context, mgr ctrl.Manager) error {
-	live := fewreads.New(m.live, m.Agent.Namespace, controllerReads)
+	live := m.tenants
 	sweeper := &sweep.Sweeper{
 		Client: mgr.GetClient(), Live: live, Clock: clock.RealClock{}, Interval: sweep.DefaultInterval, Namespace: m.Agent.Namespace,
 		Parallelism: capture.DefaultParallelism, Watchdog: m.watchdog,

@@ -24,13 +24,13 @@ func (m *manager) addFluentPVC(ctx context.Context, mgr ctrl.Manager) error {
 	if err != nil {
 		return err
 	}
-	r := &fluentpvc.Reconciler{
-		Client: mgr.GetClient(), Own: own, Live: m.live, PauseConfig: m.pauses, Key: m.key, Namespace: m.Agent.Namespace,
-		Recorder: mgr.GetEventRecorder("sonde"), Clock: clock.RealClock{}, Watchdog: m.watchdog,
-	}
 	verify := func(f *sondev1.FluentPVC) error {
 		_, err := stamp.VerifyFluentPVC(m.key, f)
 		return err
+	}
+	r := &fluentpvc.Reconciler{
+		Client: mgr.GetClient(), Own: own, Live: m.tenants, Verify: verify, PauseConfig: m.pauses, Key: m.key, Namespace: m.Agent.Namespace,
+		Recorder: mgr.GetEventRecorder("sonde"), Clock: clock.RealClock{}, Watchdog: m.watchdog,
 	}
 	definitions := &fluentpvc.DefinitionReconciler{
 		Client: mgr.GetClient(), Configuration: m.podConfiguration, Verify: verify, Clock: clock.RealClock{}, Watchdog: m.watchdog,

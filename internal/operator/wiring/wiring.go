@@ -54,6 +54,8 @@ type manager struct {
 	intake, podIntake *admission.Intake
 	pauses            pause.Cache
 	podConfiguration  platformcontroller.ConfigurationCache
+	// tenants reads objects of tenants for all controllers.
+	tenants client.Reader
 	// optional are objects of APIs that not every cluster has; this cluster has them.
 	optional []*unstructured.Unstructured
 }
@@ -110,6 +112,7 @@ func prepare(ctx context.Context, o Options, config *rest.Config, scheme *runtim
 	if m.live, err = client.New(config, client.Options{Scheme: scheme}); err != nil {
 		return nil, fmt.Errorf("make client: %w", err)
 	}
+	m.tenants = fewreads.New(m.live, o.Agent.Namespace, controllerReads)
 	if err := access.AwaitOwnRights(ctx, m.live, o.Agent.Namespace, ownRightsTimeout); err != nil {
 		return nil, err
 	}

@@ -75,6 +75,8 @@ type Account struct {
 	// Gate is the ID of the container whose gate the probe opened after it was attached. Only this shows that the Pod was
 	// traced from its first instruction: the gate's own message can be forged.
 	Gate string `json:"gate,omitempty"`
+	// Gated: the Pod has a gate, which the probe was to open.
+	Gated bool `json:"gated,omitempty"`
 }
 
 // Counts of packets and bytes.

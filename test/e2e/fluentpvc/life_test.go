@@ -3,6 +3,7 @@
 package fluentpvc
 
 import (
+	"context"
 	"crypto/sha256"
 	"fmt"
 	"os/exec"
@@ -27,12 +28,11 @@ func expected(lines int) string {
 	return fmt.Sprintf("%x", h.Sum(nil))
 }
 
-// create creates a Pod that names a FluentPVC, and returns the name of its claim.
+// create creates a Pod that names a FluentPVC, and returns the name of its claim. On a busy machine the webhook may have no answer
+// in time, so it tries again, as controllers do.
 func create(t *testing.T, p *corev1.Pod) string {
 	t.Helper()
-	if err := cluster.Admin.Create(t.Context(), p); err != nil {
-		t.Fatal(err)
-	}
+	cluster.Eventually(t, patience, "Pod "+p.Name+" created", func(context.Context) error { return cluster.Admin.Create(t.Context(), p) })
 	return cluster.ClaimOf(t, p)
 }
 
@@ -50,6 +50,7 @@ func objectMeta(ns, name string) metav1.ObjectMeta {
 
 // A Pod writes, ends, and its finalizer reads the same bytes. Then nothing is left.
 func TestFluentPVCLife(t *testing.T) {
+	t.Parallel()
 	ns := cluster.Namespace(t, nil)
 	cluster.AllowFluentPVC(t, ns)
 	f := cluster.FluentPVC(t, ns, func(s *sondev1.FluentPVCSpec) {
@@ -58,18 +59,19 @@ func TestFluentPVCLife(t *testing.T) {
 		s.Retention = "1h"
 	})
 	claim := create(t, cluster.WriterPod(ns, "writer", f, "-lines", "100000"))
-	b := cluster.AwaitBinding(t, ns, claim, sondev1.BindingFinalizerJobSucceeded, 2*time.Minute)
+	b := cluster.AwaitBinding(t, ns, claim, sondev1.BindingFinalizerJobSucceeded, patience)
 	if log, want := cluster.FinalizerLog(t, b), expected(100000); !strings.Contains(log, want+" 3200000 log") {
 		t.Errorf("the finalizer read %q, want SHA-256 %s", log, want)
 	}
 	cluster.DeleteNow(t, &corev1.Pod{ObjectMeta: objectMeta(ns, "writer")}) // Kubernetes keeps its claim as long
 	run(t, "fluentpvc", "discard", claim, "-n", ns, "--yes")
-	cluster.NoClaims(t, ns, 30*time.Second)
+	cluster.NoClaims(t, ns, patience)
 }
 
 // Each Pod of a Deployment has a volume of its own. When the Deployment is deleted, each volume is processed, although the FluentPVC
 // is deleted too.
 func TestFluentPVCOfADeployment(t *testing.T) {
+	t.Parallel()
 	ns := cluster.Namespace(t, nil)
 	cluster.AllowFluentPVC(t, ns)
 	f := cluster.FluentPVC(t, ns, nil)
@@ -96,15 +98,16 @@ func TestFluentPVCOfADeployment(t *testing.T) {
 		t.Errorf("claims %v, want two", claims)
 	}
 	for claim := range claims {
-		cluster.AwaitBinding(t, ns, claim, sondev1.BindingReady, 30*time.Second)
+		cluster.AwaitBinding(t, ns, claim, sondev1.BindingReady, patience)
 	}
 	cluster.DeleteNow(t, f)
 	cluster.DeleteNow(t, d)
-	cluster.NoClaims(t, ns, 2*time.Minute)
+	cluster.NoClaims(t, ns, patience)
 }
 
 // Without the admin's permission the Pod is refused, and the refusal has the command.
 func TestFluentPVCNeedsPermission(t *testing.T) {
+	t.Parallel()
 	ns, allowed := cluster.Namespace(t, nil), cluster.Namespace(t, nil)
 	cluster.AllowFluentPVC(t, allowed)
 	f := cluster.FluentPVC(t, ns, nil)

@@ -5,15 +5,25 @@
 package fluentpvc
 
 import (
+	"errors"
+	"flag"
 	"fmt"
 	"os"
 	"testing"
+	"time"
 
 	"github.com/sonde-operator/sonde/test/cluster"
 )
 
+// patience is how long tests wait for what takes seconds. Where a time is promised, a test has its own bound.
+const patience = 3 * time.Minute
+
+// parallel is how many tests run at the same time. They mostly wait, so they are more than the processors.
+const parallel = "4"
+
 func TestMain(m *testing.M) {
-	if err := cluster.Setup(); err != nil {
+	flag.Parse()
+	if err := errors.Join(cluster.Setup(), flag.Set("test.parallel", parallel)); err != nil {
 		fmt.Fprintln(os.Stderr, "e2e:", err)
 		os.Exit(1)
 	}

@@ -7,8 +7,8 @@ import (
 	"errors"
 	"fmt"
 	"strconv"
+	"strings"
 	"testing"
-	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -19,59 +19,71 @@ import (
 	"github.com/sonde-operator/sonde/test/cluster"
 )
 
-// ended is one case of the source's matrix: a Pod whose sidecar ends while its application runs.
+// ended is a Pod whose sidecar ends while its application runs.
 type ended struct {
-	name    string
-	pod     *corev1.Pod
-	claim   string
-	evicted bool
+	pod   *corev1.Pod
+	claim string
 }
 
 // The sidecar ends with 0 or 1, once or again and again; the FluentPVC asks for evictions or not; and it is kept or deleted
 // meanwhile. An evicted Pod goes by itself. Any other stays until it is deleted. Each volume is processed and deleted.
+//
+// A Native sidecar never stays ended, also not with restartPolicy Never: Kubernetes restarts it. So the cases are the same, but all
+// of its Pods have a sidecar that restarts.
 func TestFluentPVCSidecarEnds(t *testing.T) {
-	var cases []ended
-	for _, exit := range []int{0, 1} {
-		for _, evict := range []bool{true, false} {
-			for _, deleted := range []bool{true, false} {
-				cases = append(cases, endingSidecars(t, exit, evict, deleted)...)
+	t.Parallel()
+	for _, mode := range []sondev1.SidecarMode{sondev1.SidecarContainer, sondev1.SidecarNative} {
+		for _, exit := range []int{0, 1} {
+			for _, evict := range []bool{true, false} {
+				for _, deleted := range []bool{true, false} {
+					t.Run(fmt.Sprintf("%s, exit %d, evict %v, deleted %v", mode, exit, evict, deleted), func(t *testing.T) {
+						t.Parallel()
+						sidecarEnds(t, mode, exit, evict, deleted)
+					})
+				}
 			}
 		}
 	}
+}
+
+func sidecarEnds(t *testing.T, mode sondev1.SidecarMode, exit int, evict, deleted bool) {
+	t.Helper()
+	cases := endingSidecars(t, mode, exit, evict, deleted)
 	for _, c := range cases {
-		t.Run(c.name, func(t *testing.T) {
-			if !c.evicted {
-				awaitUnsupervised(t, c)
-				cluster.DeleteNow(t, c.pod)
-			}
-			cluster.Gone(t, c.pod, 90*time.Second)
-			cluster.Gone(t, &sondev1.FluentPVCBinding{ObjectMeta: objectMeta(c.pod.Namespace, c.claim)}, 90*time.Second)
-			cluster.Gone(t, &corev1.PersistentVolumeClaim{ObjectMeta: objectMeta(c.pod.Namespace, c.claim)}, time.Second)
-		})
+		if !evict {
+			awaitUnsupervised(t, c)
+			cluster.DeleteNow(t, c.pod)
+		}
+	}
+	for _, c := range cases {
+		cluster.Gone(t, c.pod, patience)
+		cluster.Gone(t, &sondev1.FluentPVCBinding{ObjectMeta: objectMeta(c.pod.Namespace, c.claim)}, patience)
+		// The binding goes after its claim.
+		if err := cluster.Admin.Get(t.Context(), client.ObjectKey{Namespace: c.pod.Namespace, Name: c.claim}, &corev1.PersistentVolumeClaim{}); !apierrors.IsNotFound(err) {
+			t.Errorf("get claim %s: %v, want that it is gone", c.claim, err)
+		}
 	}
 }
 
 // endingSidecars creates two Pods whose sidecars end with this code: one restarts its containers, and one does not.
-func endingSidecars(t *testing.T, exit int, evict, deleted bool) []ended {
+func endingSidecars(t *testing.T, mode sondev1.SidecarMode, exit int, evict, deleted bool) []ended {
 	t.Helper()
 	ns := cluster.Namespace(t, nil)
 	cluster.AllowFluentPVC(t, ns)
 	f := cluster.FluentPVC(t, ns, func(s *sondev1.FluentPVCSpec) {
+		s.SidecarMode = mode
 		s.DeletePodIfSidecarContainerTerminationDetected = &evict
 		s.SidecarContainerTemplate.Args = []string{"ship", "-after", "2s", "-exit", strconv.Itoa(exit)}
 	})
 	var cases []ended
 	for _, policy := range []corev1.RestartPolicy{corev1.RestartPolicyNever, corev1.RestartPolicyAlways} {
-		pod := cluster.WriterPod(ns, "restarts-"+map[corev1.RestartPolicy]string{corev1.RestartPolicyNever: "never", corev1.RestartPolicyAlways: "always"}[policy], f, "-stay")
+		pod := cluster.WriterPod(ns, "restarts-"+strings.ToLower(string(policy)), f, "-stay")
 		pod.Spec.RestartPolicy = policy
-		cases = append(cases, ended{
-			name: fmt.Sprintf("exit %d, restart %s, evict %v, deleted %v", exit, policy, evict, deleted),
-			pod:  pod, claim: create(t, pod), evicted: evict,
-		})
+		cases = append(cases, ended{pod: pod, claim: create(t, pod)})
 	}
 	if deleted {
 		for _, c := range cases {
-			cluster.AwaitBinding(t, ns, c.claim, sondev1.BindingReady, 30*time.Second)
+			cluster.AwaitBinding(t, ns, c.claim, sondev1.BindingReady, patience)
 		}
 		cluster.DeleteNow(t, f)
 	}
@@ -81,7 +93,7 @@ func endingSidecars(t *testing.T, exit int, evict, deleted bool) []ended {
 // awaitUnsupervised waits until the binding says that the sidecar has ended and that the Pod stays.
 func awaitUnsupervised(t *testing.T, c ended) {
 	t.Helper()
-	cluster.Eventually(t, time.Minute, "condition SidecarHealthy False", func(ctx context.Context) error {
+	cluster.Eventually(t, patience, "condition SidecarHealthy False", func(ctx context.Context) error {
 		b := &sondev1.FluentPVCBinding{}
 		if err := cluster.Admin.Get(ctx, client.ObjectKey{Namespace: c.pod.Namespace, Name: c.claim}, b); err != nil {
 			return err
@@ -99,6 +111,7 @@ func awaitUnsupervised(t *testing.T, c ended) {
 
 // A finalizer Job that fails twice and then succeeds ends once. One that always fails keeps the claim, until retry or discard.
 func TestFluentPVCAttempts(t *testing.T) {
+	t.Parallel()
 	ns := cluster.Namespace(t, nil)
 	cluster.AllowFluentPVC(t, ns)
 	f := cluster.FluentPVC(t, ns, func(s *sondev1.FluentPVCSpec) {
@@ -107,9 +120,9 @@ func TestFluentPVCAttempts(t *testing.T) {
 	})
 	pod := cluster.WriterPod(ns, "writer", f, "-stay")
 	claim := create(t, pod)
-	cluster.AwaitBinding(t, ns, claim, sondev1.BindingReady, 30*time.Second)
+	cluster.AwaitBinding(t, ns, claim, sondev1.BindingReady, patience)
 	cluster.DeleteNow(t, pod)
-	b := cluster.AwaitBinding(t, ns, claim, sondev1.BindingFinalizerJobFailed, 2*time.Minute)
+	b := cluster.AwaitBinding(t, ns, claim, sondev1.BindingFinalizerJobFailed, patience)
 	if b.Status.Attempt != 2 {
 		t.Errorf("%d attempts, want 2", b.Status.Attempt)
 	}
@@ -117,7 +130,7 @@ func TestFluentPVCAttempts(t *testing.T) {
 		t.Fatalf("the claim is not kept: %v", err)
 	}
 	run(t, "fluentpvc", "retry", claim, "-n", ns)
-	cluster.NoClaims(t, ns, 30*time.Second)
+	cluster.NoClaims(t, ns, patience)
 
 	always := cluster.Namespace(t, nil)
 	cluster.AllowFluentPVC(t, always)
@@ -127,20 +140,21 @@ func TestFluentPVCAttempts(t *testing.T) {
 	})
 	pod = cluster.WriterPod(always, "writer", f, "-stay")
 	claim = create(t, pod)
-	cluster.AwaitBinding(t, always, claim, sondev1.BindingReady, 30*time.Second)
+	cluster.AwaitBinding(t, always, claim, sondev1.BindingReady, patience)
 	cluster.DeleteNow(t, pod)
-	cluster.AwaitBinding(t, always, claim, sondev1.BindingFinalizerJobFailed, 2*time.Minute)
+	cluster.AwaitBinding(t, always, claim, sondev1.BindingFinalizerJobFailed, patience)
 	// The control: nobody else may delete the claim.
 	err := cluster.Admin.Delete(t.Context(), &corev1.PersistentVolumeClaim{ObjectMeta: objectMeta(always, claim)})
 	if !apierrors.IsForbidden(err) && !apierrors.IsInvalid(err) {
 		t.Errorf("deleting the claim: %v, want a refusal", err)
 	}
 	run(t, "fluentpvc", "discard", claim, "-n", always, "--yes")
-	cluster.NoClaims(t, always, 30*time.Second)
+	cluster.NoClaims(t, always, patience)
 }
 
 // A finalizer Job that is deleted is made again.
 func TestFluentPVCJobDeleted(t *testing.T) {
+	t.Parallel()
 	ns := cluster.Namespace(t, nil)
 	cluster.AllowFluentPVC(t, ns)
 	f := cluster.FluentPVC(t, ns, func(s *sondev1.FluentPVCSpec) {
@@ -148,11 +162,11 @@ func TestFluentPVCJobDeleted(t *testing.T) {
 	})
 	pod := cluster.WriterPod(ns, "writer", f, "-stay")
 	claim := create(t, pod)
-	cluster.AwaitBinding(t, ns, claim, sondev1.BindingReady, 30*time.Second)
+	cluster.AwaitBinding(t, ns, claim, sondev1.BindingReady, patience)
 	cluster.DeleteNow(t, pod)
-	b := cluster.AwaitBinding(t, ns, claim, sondev1.BindingFinalizerJobApplied, time.Minute)
+	b := cluster.AwaitBinding(t, ns, claim, sondev1.BindingFinalizerJobApplied, patience)
 	cluster.DeleteJobs(t, ns)
-	cluster.Eventually(t, time.Minute, "a second attempt", func(ctx context.Context) error {
+	cluster.Eventually(t, patience, "a second attempt", func(ctx context.Context) error {
 		if err := cluster.Admin.Get(ctx, client.ObjectKeyFromObject(b), b); err != nil {
 			return err
 		}
@@ -162,5 +176,5 @@ func TestFluentPVCJobDeleted(t *testing.T) {
 		return nil
 	})
 	run(t, "fluentpvc", "discard", claim, "-n", ns, "--yes")
-	cluster.NoClaims(t, ns, 30*time.Second)
+	cluster.NoClaims(t, ns, patience)
 }
