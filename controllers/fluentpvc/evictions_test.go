@@ -32,8 +32,8 @@ func TestEvictionsBackOff(t *testing.T) {
 		now = now.Add(100 * time.Millisecond)
 	}
 	last := now.Add(-100 * time.Millisecond)
-	for _, delay := range []time.Duration{10, 20, 40, 80, 160, 300, 300} {
-		delay *= time.Second
+	for _, seconds := range []int{10, 20, 40, 80, 160, 300, 300} {
+		delay := time.Duration(seconds) * time.Second
 		p := made("rs", last.Add(time.Second).Truncate(time.Second))
 		var soon *tooSoonError
 		if err := e.check(p, last.Add(delay-time.Millisecond)); !errors.As(err, &soon) || !soon.due.Equal(last.Add(delay)) {

@@ -25,8 +25,7 @@ func (d result) again(o *observation) time.Duration {
 	case o.namespaceEnding:
 		return endingDelay
 	case d.tried == evictPod:
-		var soon *tooSoonError
-		if errors.As(d.refused, &soon) {
+		if soon, ok := errors.AsType[*tooSoonError](d.refused); ok {
 			return max(soon.due.Sub(o.now), 0) + time.Second
 		}
 		return evictionDelay

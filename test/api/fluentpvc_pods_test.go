@@ -121,7 +121,7 @@ func TestFluentPVCPodsThatDoNotExistLeaveNothing(t *testing.T) {
 		"name": "sidecar", "image": "sidecar:1",
 		"securityContext": map[string]any{"allowPrivilegeEscalation": false, "capabilities": map[string]any{"drop": []any{"ALL"}}},
 	}})
-	created(t, fluentPVCDefiner, o)
+	created(t, o)
 	poll(t, "webhook called", func() bool {
 		p := podOf(ns, "probe", o.GetName())
 		return admin.Create(t.Context(), p, client.DryRunAll) == nil && len(p.Spec.Containers) == 2

@@ -53,10 +53,10 @@ func fluentPVCUsers(t *testing.T) {
 	})
 }
 
-// created creates o as a user until the test ends.
-func created(t *testing.T, user string, o client.Object) {
+// created creates o as the definer until the test ends.
+func created(t *testing.T, o client.Object) {
 	t.Helper()
-	if err := as(t, user).Create(t.Context(), o); err != nil {
+	if err := as(t, fluentPVCDefiner).Create(t.Context(), o); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = admin.Delete(context.WithoutCancel(t.Context()), o) })
@@ -88,7 +88,7 @@ func TestFluentPVCSamples(t *testing.T) {
 		t.Run("corrected/"+mode, func(t *testing.T) {
 			o := fluentPVCObject(t, fluentPVCSample, "fluent-pvc-sample-"+strings.ToLower(mode), map[string]any{"sidecarMode": mode})
 			o.SetAnnotations(map[string]string{sondev1.AnnotationRequester: `{"v":1}`, sondev1.AnnotationStamp: "00"})
-			created(t, fluentPVCDefiner, o)
+			created(t, o)
 			stampedBy(t, o.GetName(), fluentPVCDefiner)
 		})
 	}
@@ -126,7 +126,7 @@ func TestFluentPVCSamples(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		created(t, fluentPVCDefiner, o)
+		created(t, o)
 		f := stampedBy(t, "forms", fluentPVCDefiner)
 		if got := f.Spec.PVCSpecTemplate.Resources.Requests[corev1.ResourceStorage]; got.Cmp(resource.MustParse("1Gi")) != 0 {
 			t.Errorf("storage is %s", &got)
@@ -251,7 +251,7 @@ func TestFluentPVCUpdates(t *testing.T) {
 	sonde(t)
 	serveWebhooks(t)
 	fluentPVCUsers(t)
-	created(t, fluentPVCDefiner, fluentPVCObject(t, fluentPVCSample, "mine", nil))
+	created(t, fluentPVCObject(t, fluentPVCSample, "mine", nil))
 	change := func(user string, change func(*sondev1.FluentPVC)) error {
 		f := &sondev1.FluentPVC{}
 		if err := admin.Get(t.Context(), client.ObjectKey{Name: "mine"}, f); err != nil {

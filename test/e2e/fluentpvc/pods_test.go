@@ -87,15 +87,18 @@ func TestFluentPVCPodForceDeleted(t *testing.T) {
 	if err := cluster.Admin.Delete(t.Context(), v.pod, client.GracePeriodSeconds(0)); err != nil {
 		t.Fatal(err)
 	}
-	v.awaitProcessed(t, 1000)
+	v.awaitProcessed(t)
 	v.discard(t)
 }
 
-// awaitProcessed waits until the finalizer has read these lines.
-func (v volume) awaitProcessed(t *testing.T, lines int) {
+// processedLines are what the Pods of these tests write.
+const processedLines = 1000
+
+// awaitProcessed waits until the finalizer has read them.
+func (v volume) awaitProcessed(t *testing.T) {
 	t.Helper()
 	b := cluster.AwaitBinding(t, v.ns, v.claim, sondev1.BindingFinalizerJobSucceeded, patience)
-	if log, want := cluster.FinalizerLog(t, b), expected(lines); !strings.Contains(log, want) {
+	if log, want := cluster.FinalizerLog(t, b), expected(processedLines); !strings.Contains(log, want) {
 		t.Errorf("the finalizer read %q, want SHA-256 %s", log, want)
 	}
 }
@@ -115,7 +118,7 @@ func TestFluentPVCOfAStatefulSet(t *testing.T) {
 	}
 	before := claimsByPod(t, runningPods(t, ns, 2))
 	cluster.DeleteNow(t, &corev1.Pod{ObjectMeta: objectMeta(ns, "writer-0")})
-	volume{ns: ns, claim: before["writer-0"]}.awaitProcessed(t, 1000)
+	volume{ns: ns, claim: before["writer-0"]}.awaitProcessed(t)
 	after := claimsByPod(t, runningPods(t, ns, 2))
 	if after["writer-0"] == "" || after["writer-0"] == before["writer-0"] || after["writer-1"] != before["writer-1"] {
 		t.Errorf("claims %v, and %v after writer-0 was deleted: want only its claim replaced", before, after)
@@ -152,7 +155,7 @@ func TestFluentPVCOfADaemonSet(t *testing.T) {
 	claims := claimsByPod(t, runningPods(t, ns, len(nodes)))
 	cluster.DeleteNow(t, set)
 	for _, claim := range claims {
-		volume{ns: ns, claim: claim}.awaitProcessed(t, 1000)
+		volume{ns: ns, claim: claim}.awaitProcessed(t)
 	}
 	discardAll(t, ns)
 }
@@ -200,7 +203,7 @@ func ofAJob(t *testing.T, mode sondev1.SidecarMode) {
 		t.Fatalf("%d Pods of the Job, want 1; error %v", len(pods.Items), err)
 	}
 	v := volume{ns: ns, claim: cluster.ClaimOf(t, &pods.Items[0])}
-	v.awaitProcessed(t, 1000)
+	v.awaitProcessed(t)
 	cluster.DeleteNow(t, job) // Kubernetes keeps the claim as long as its Pod
 	v.discard(t)
 }
