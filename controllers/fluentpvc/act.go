@@ -27,6 +27,9 @@ const (
 	evictionDelay   = 10 * time.Second
 	// endingDelay before a namespace that is being deleted is looked at again: the cache may lag behind a new one of its name.
 	endingDelay = time.Minute
+	// behindDelay before a pass is repeated whose cache lagged. An object that came and went between two lists of a watch causes no
+	// event.
+	behindDelay = 5 * time.Second
 )
 
 // errNameTaken says that an object that the operator did not make has the name of one of its own.
@@ -36,6 +39,8 @@ var errNameTaken = errors.New("another object has this name, and the operator di
 type result struct {
 	// moved: the binding has another phase now. deleted: it does not exist any more.
 	moved, deleted bool
+	// behind: the cache says what the API server does not say.
+	behind bool
 	// refused is the API server's refusal of a write, and tried says which write.
 	refused error
 	tried   action
@@ -54,7 +59,7 @@ func (r *Reconciler) step(ctx context.Context, o *observation) (*observation, re
 		}
 		o = live
 		if t, ok = next(o); !ok {
-			return o, result{}, nil
+			return o, result{behind: true}, nil
 		}
 	}
 	err := r.act(ctx, o, t.act)

@@ -338,7 +338,7 @@ func TestNoBindingInAClosedNamespace(t *testing.T) {
 			}
 			w.settled()
 			if closed := w.binding() == nil; closed != want {
-				t.Errorf("binding %v", w.binding())
+				t.Fatalf("binding %v", w.binding())
 			}
 			if !want {
 				return

@@ -112,8 +112,10 @@ func (o *observation) readJobPods(ctx context.Context, live client.Reader) error
 	err := paging.Each(ctx, live, func() *corev1.PodList { return &corev1.PodList{} }, func(page *corev1.PodList) {
 		for i := range page.Items {
 			p := &page.Items[i]
+			// A Pod of a Job that was deleted with --cascade=orphan has no owner. The volumes of live Pods are not read.
 			owner := metav1.GetControllerOfNoCopy(p)
-			if owner != nil && owner.Kind == "Job" && strings.HasPrefix(owner.Name, o.binding.Name+"-") && !ended(p) && !slices.Contains(o.users, p.Name) {
+			ours := owner == nil || owner.Kind == "Job" && strings.HasPrefix(owner.Name, o.binding.Name+"-")
+			if ours && !ended(p) && !slices.Contains(o.users, p.Name) {
 				o.users = append(o.users, p.Name)
 			}
 		}

@@ -31,6 +31,8 @@ func (d result) again(o *observation) time.Duration {
 		return evictionDelay
 	case d.refused != nil:
 		return d.refusedDelay(o)
+	case d.behind:
+		return behindDelay
 	default:
 		return max(o.wait(), 0)
 	}

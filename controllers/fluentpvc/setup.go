@@ -250,9 +250,10 @@ func bindingChanged(e event.UpdateEvent) bool {
 		phaseChanged(e)
 }
 
-// phaseChanged wakes a binding after each change of its phase: the next row may apply at once.
+// phaseChanged wakes a binding after each change of its phase, and after each new Job: the next row may apply at once. A Job that
+// follows a deleted one leaves the phase as it is.
 func phaseChanged(e event.UpdateEvent) bool {
 	before, ok1 := e.ObjectOld.(*sondev1.FluentPVCBinding)
 	now, ok2 := e.ObjectNew.(*sondev1.FluentPVCBinding)
-	return !ok1 || !ok2 || before.Status.Phase != now.Status.Phase
+	return !ok1 || !ok2 || before.Status.Phase != now.Status.Phase || before.Status.Attempt != now.Status.Attempt
 }
