@@ -30,7 +30,7 @@ func (s *schedule) chooseFault(m *replica, verb string, key memapi.Key, write bo
 		f = memapi.RandomFault(s.rand, write, func() { s.crash(m) }, func() { s.handOver(m) })
 	}
 	if s.Depth < 2 && f.Before == nil && s.rand.IntN(1000) < s.pauses {
-		f.Before = func() { s.meanwhile(m) }
+		f.Before = func() { s.Meanwhile(s.rand, m, s.step) }
 	}
 	return f
 }
@@ -69,18 +69,5 @@ func (s *schedule) handOver(m *replica) {
 	if s.leader == m && s.Depth < 2 {
 		s.leader = s.newReplica(s.rand.IntN(6))
 	}
-	s.meanwhile(m)
-}
-
-// meanwhile takes other steps while a request is on its way.
-func (s *schedule) meanwhile(m *replica) {
-	if s.Depth >= 2 {
-		return
-	}
-	s.Trace("meanwhile, as %s waits:", m)
-	s.Depth++
-	for range 1 + s.rand.IntN(25) {
-		s.step()
-	}
-	s.Depth--
+	s.Meanwhile(s.rand, m, s.step)
 }

@@ -86,7 +86,7 @@ func enter(o *observation, t transition) {
 	switch {
 	case t.act == createJob:
 		s.Attempt++
-	case t.from == sondev1.BindingFinalizerJobApplied && o.job != nil && !jobHas(batchv1.JobComplete)(o):
+	case t.from == sondev1.BindingFinalizerJobApplied && jobHas(batchv1.JobFailed)(o):
 		s.Failures++
 	case t.from == sondev1.BindingFinalizerJobFailed && t.to == sondev1.BindingOutOfUse:
 		s.Failures = 0
@@ -142,6 +142,12 @@ func (r *Reconciler) deleteClaim(ctx context.Context, o *observation) error {
 	}
 	if o.claim == nil || !o.claim.DeletionTimestamp.IsZero() {
 		return nil
+	}
+	if o.claim.Labels[sondev1.LabelUID] != string(o.binding.UID) {
+		// The claim of an earlier binding of the Pod, or, if the cache is behind, of a later one.
+		if _, err := r.template(ctx, o.binding); err != nil {
+			return err
+		}
 	}
 	if err := sweep.Delete(ctx, r.Client, o.claim); err != nil {
 		return err

@@ -37,7 +37,7 @@ type world struct {
 	clock  *clocktesting.FakePassiveClock
 	events *events.FakeRecorder
 	writes int
-	// refuse is the answer to the creation of an object, or nil.
+	// refuse is the answer to the creation or deletion of an object, or nil.
 	refuse func(client.Object) error
 	// invalid is what is wrong with the FluentPVC's stamp, or nil.
 	invalid error
@@ -70,6 +70,9 @@ func newWorld(t *testing.T, objects ...client.Object) *world {
 		},
 		Delete: func(ctx context.Context, c client.WithWatch, o client.Object, opts ...client.DeleteOption) error {
 			w.writes++
+			if err := w.refuse(o); err != nil {
+				return err
+			}
 			return c.Delete(ctx, o, opts...)
 		},
 		SubResourcePatch: func(ctx context.Context, c client.Client, sub string, o client.Object, p client.Patch, opts ...client.SubResourcePatchOption) error {
@@ -417,6 +420,48 @@ func TestRefusedClaim(t *testing.T) {
 			w.settled()
 			w.wantPhase(sondev1.BindingReady)
 		})
+	}
+}
+
+// A refused deletion has its reason in a condition, and is tried again more and more slowly.
+func TestRefusedDeletion(t *testing.T) {
+	pod := targetPod("1")
+	w := newWorld(t, fluentPVC(), pod)
+	w.settled()
+	w.bind()
+	w.endPod(pod)
+	w.settled()
+	w.endJob(1, batchv1.JobComplete)
+	w.refuse = func(client.Object) error {
+		return apierrors.NewForbidden(corev1.Resource("persistentvolumeclaims"), claimName, errors.New(`User "m" cannot delete resource "persistentvolumeclaims" in API group "" in the namespace "shop"`))
+	}
+	if result := w.pass(); result.RequeueAfter != minRefusedDelay {
+		t.Errorf("next pass after %s, want %s", result.RequeueAfter, minRefusedDelay)
+	}
+	b := w.wantPhase(sondev1.BindingFinalizerJobSucceeded)
+	if c := apimeta.FindStatusCondition(b.Status.Conditions, sondev1.ConditionClaimCreated); c.Reason != sondev1.ReasonNotPermitted || c.Status != metav1.ConditionFalse {
+		t.Errorf("condition %+v", c)
+	}
+	w.clock.SetTime(noon.Add(time.Hour))
+	if result := w.pass(); result.RequeueAfter != maxRefusedDelay {
+		t.Errorf("after an hour the next pass is after %s, want %s", result.RequeueAfter, maxRefusedDelay)
+	}
+}
+
+// A claim whose data may be given up is deleted only when the status says Discarded: the binding in the cache may be stale.
+func TestDiscardedBeforeDeleted(t *testing.T) {
+	pod := targetPod("1")
+	w := newWorld(t, fluentPVC(), pod)
+	w.settled()
+	w.endPod(pod)
+	w.pass()
+	w.wantPhase(sondev1.BindingDiscarded)
+	if w.claim() == nil {
+		t.Error("the claim was deleted in the pass that gave it up")
+	}
+	w.settled()
+	if w.claim() != nil || w.binding() != nil {
+		t.Errorf("claim %v and binding %v are left", w.claim(), w.binding())
 	}
 }
 

@@ -160,7 +160,9 @@ func (s *schedule) playPod(a *actor, pod *corev1.Pod) {
 		a.next = s.within(3 * time.Second)
 	case c.Status.Phase == corev1.ClaimBound:
 		s.Trace("the kubelet starts %s", a.key)
-		s.truth.used[c.UID] = true
+		if pod.Annotations[sondev1.AnnotationClaim] != "" { // a Pod of someone else may start with a claim that is given up
+			s.truth.used[c.UID] = true
+		}
 		memapi.Edit(s.api, a.key, func(p *corev1.Pod) {
 			p.Status.Phase = corev1.PodRunning
 			p.Status.ContainerStatuses = []corev1.ContainerStatus{{Name: "app", State: running}, {Name: "sidecar", State: running}}

@@ -4,6 +4,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
 	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
@@ -55,7 +56,7 @@ func (s *schedule) afterWrite(m *replica, verb string, k memapi.Key, err error) 
 	case m.began.paused:
 		s.Fail("%s %s %s, and its cache had the pause when the pass began", m, verb, k)
 		return
-	case m.began.ending && verb == "create" && k.Kind != KindBinding: // a binding has no live check of its namespace; the API server refuses it
+	case m.began.ending && m.ending(k.Namespace) && verb == "create" && k.Kind != KindBinding: // a binding has no live check of its namespace; the API server refuses it
 		s.Fail("%s creates %s in a namespace that is being deleted", m, k)
 		return
 	case err == nil && verb == "patch status of":
@@ -95,8 +96,7 @@ func (s *schedule) checkJob(m *replica, job *batchv1.Job) {
 		if ended(pod) {
 			continue
 		}
-		var known corev1.Pod
-		knows := m.view.Objects.Get(s.api.Scheme, client.ObjectKeyFromObject(pod), &known) == nil && known.UID == pod.UID && !ended(&known)
+		knows := slices.ContainsFunc(m.began.users, func(p corev1.Pod) bool { return p.UID == pod.UID && !ended(&p) })
 		mine := string(pod.UID) == job.Labels[sondev1.LabelTargetPodUID] || pod.Labels[sondev1.LabelUID] == job.Labels[sondev1.LabelUID]
 		if knows || mine {
 			s.Fail("%s is created, and Pod %s uses the claim", job.Name, pod.Name)
@@ -156,7 +156,7 @@ func (s *schedule) checkEnd() {
 		status := b.Status.DeepCopy()
 		m.reconcile(client.ObjectKeyFromObject(b))
 		if now := s.bindingOf(b.Name); now == nil || !equality.Semantic.DeepEqual(*status, now.Status) {
-			s.Fail("a pass over binding %s in an unchanged world changes it", b.Name)
+			s.Fail("a pass over binding %s in an unchanged world changes it: %s", b.Name, cmp.Diff(b, now))
 			return
 		}
 		s.checkBinding(b)
@@ -165,10 +165,11 @@ func (s *schedule) checkEnd() {
 	if n := s.writes - before; n > len(memapi.Of[client.Object](s.api.Objects, KindBinding)) {
 		s.Fail("passes over an unchanged world write %d times", n)
 	}
-	// A claim whose binding was deleted by force waits for its FluentPVC.
+	// A claim whose binding was deleted by force waits for its FluentPVC, and for the end of its Pod if there are too many bindings.
 	defined := s.api.Objects[memapi.KeyFor("FluentPVC", "", "logs")] != nil
 	for _, c := range memapi.Of[*corev1.PersistentVolumeClaim](s.api.Objects, "PersistentVolumeClaim") {
-		if c.Labels[sondev1.LabelKind] == KindBinding && s.bindingOf(c.Name) == nil && defined && c.DeletionTimestamp.IsZero() {
+		waits := !defined || s.truth.bounded && slices.ContainsFunc(s.podsWith(c.Name), func(p *corev1.Pod) bool { return !ended(p) })
+		if c.Labels[sondev1.LabelKind] == KindBinding && s.bindingOf(c.Name) == nil && !waits && c.DeletionTimestamp.IsZero() {
 			s.Fail("a day later, claim %s has no binding", c.Name)
 		}
 	}

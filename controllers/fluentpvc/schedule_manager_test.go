@@ -66,7 +66,10 @@ type replica struct {
 	queue    *memapi.Queue
 	r        *Reconciler
 	// began is what the manager's cache had when the current pass began.
-	began struct{ paused, ending bool }
+	began struct {
+		paused, ending bool
+		users          []corev1.Pod
+	}
 }
 
 func (m *replica) String() string { return fmt.Sprintf("manager %d", m.n) }
@@ -157,13 +160,19 @@ func (m *replica) catchUp(before time.Time) {
 	}
 }
 
+// ending reports whether the cache has a namespace that is being deleted.
+func (m *replica) ending(namespace string) bool {
+	ns, ok := m.view.Objects[memapi.KeyFor("Namespace", "", namespace)]
+	return ok && !ns.GetDeletionTimestamp().IsZero()
+}
+
 // reconcile makes one pass over a claim.
 func (m *replica) reconcile(key types.NamespacedName) {
 	m.queue.Start(key)
 	outer := m.began
 	m.began.paused = m.view.Objects[pauseKey] != nil
-	ns, ok := m.view.Objects[memapi.KeyFor("Namespace", "", key.Namespace)]
-	m.began.ending = ok && !ns.GetDeletionTimestamp().IsZero()
+	m.began.ending = m.ending(key.Namespace)
+	m.began.users, _ = podsOf(context.Background(), memapi.Reader{View: m.view}, key.Namespace, key.Name)
 	res, err := m.r.Reconcile(context.Background(), ctrl.Request{NamespacedName: key})
 	m.began = outer
 	m.queue.Finish(key, res, err)

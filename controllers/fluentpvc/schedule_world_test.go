@@ -249,29 +249,16 @@ func (s *schedule) chooseFault(m *replica, verb string, write bool) (f memapi.Fa
 			if s.leader == m && s.Depth < 2 {
 				s.leader = s.newReplica(s.rand.IntN(6))
 			}
-			s.meanwhile(m)
+			s.Meanwhile(s.rand, m, s.step)
 		})
 	}
 	if verb == "delete" && apierrors.IsConflict(f.Err) {
 		f.Err = nil // the API server repeats a deletion until only the precondition can fail
 	}
 	if f.Before == nil && s.rand.IntN(1000) < s.pauses {
-		f.Before = func() { s.meanwhile(m) }
+		f.Before = func() { s.Meanwhile(s.rand, m, s.step) }
 	}
 	return f
-}
-
-// meanwhile takes other steps while a request is on its way.
-func (s *schedule) meanwhile(m *replica) {
-	if s.Depth >= 2 {
-		return
-	}
-	s.Trace("meanwhile, as %s waits:", m)
-	s.Depth++
-	for range 1 + s.rand.IntN(25) {
-		s.step()
-	}
-	s.Depth--
 }
 
 // rest stops all faults, and checks that the cluster comes to rest.

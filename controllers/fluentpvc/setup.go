@@ -6,6 +6,7 @@ import (
 
 	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -244,16 +245,11 @@ func (r *Reconciler) bindings(ctx context.Context, in ...client.ListOption) []re
 	return requests
 }
 
-// bindingChanged ignores the status, which only this controller writes.
+// bindingChanged also wakes after this controller's own writes: the next row may apply at once, and a pass that read the binding before
+// the last write may have found nothing to write.
 func bindingChanged(e event.UpdateEvent) bool {
-	return predicate.AnnotationChangedPredicate{}.Update(e) || e.ObjectOld.GetDeletionTimestamp().IsZero() != e.ObjectNew.GetDeletionTimestamp().IsZero() ||
-		phaseChanged(e)
-}
-
-// phaseChanged wakes a binding after each change of its phase, and after each new Job: the next row may apply at once. A Job that
-// follows a deleted one leaves the phase as it is.
-func phaseChanged(e event.UpdateEvent) bool {
 	before, ok1 := e.ObjectOld.(*sondev1.FluentPVCBinding)
 	now, ok2 := e.ObjectNew.(*sondev1.FluentPVCBinding)
-	return !ok1 || !ok2 || before.Status.Phase != now.Status.Phase || before.Status.Attempt != now.Status.Attempt
+	return predicate.AnnotationChangedPredicate{}.Update(e) || e.ObjectOld.GetDeletionTimestamp().IsZero() != e.ObjectNew.GetDeletionTimestamp().IsZero() ||
+		!ok1 || !ok2 || !equality.Semantic.DeepEqual(before.Status, now.Status)
 }

@@ -41,11 +41,11 @@ type transition struct {
 // transitions is the state machine of a binding. docs/fluentpvc.md shows it.
 var transitions = []transition{
 	{from: sondev1.BindingPending, when: "discard was requested", holds: (*observation).discard, to: sondev1.BindingDiscarded},
-	{from: sondev1.BindingPending, when: "the Pod has ended, and no volume was bound", holds: (*observation).endedEmpty, to: sondev1.BindingDiscarded, live: true},
+	{from: sondev1.BindingPending, when: "the Pod has ended, no volume was bound, and no other Pod uses the claim", holds: (*observation).endedEmpty, to: sondev1.BindingDiscarded, live: true},
 	{from: sondev1.BindingPending, when: "the claim does not exist", holds: (*observation).claimMissing, act: createClaim, to: sondev1.BindingReady},
 	{from: sondev1.BindingPending, when: "the claim exists", holds: always, to: sondev1.BindingReady},
 
-	{from: sondev1.BindingReady, when: "the Pod has ended, and no volume was bound", holds: (*observation).endedUnbound, to: sondev1.BindingDiscarded, live: true},
+	{from: sondev1.BindingReady, when: "the Pod has ended, no volume was bound, and no other Pod uses the claim", holds: (*observation).endedUnbound, to: sondev1.BindingDiscarded, live: true},
 	{from: sondev1.BindingReady, when: "the claim or its volume is gone", holds: (*observation).claimLost, to: sondev1.BindingUnknown, live: true},
 	{from: sondev1.BindingReady, when: "the Pod has ended", holds: (*observation).podEnded, to: sondev1.BindingOutOfUse, live: true},
 	{
@@ -83,6 +83,7 @@ var transitions = []transition{
 
 	{from: sondev1.BindingUnknown, when: "discard was requested", holds: (*observation).discard, to: sondev1.BindingDiscarded},
 	{from: sondev1.BindingUnknown, when: "the claim is gone", holds: (*observation).claimMissing, to: sondev1.BindingDataLost, live: true},
+	{from: sondev1.BindingUnknown, when: "the claim has its volume, and a Job that has not failed", holds: (*observation).foundJob, to: sondev1.BindingFinalizerJobApplied, live: true},
 	{from: sondev1.BindingUnknown, when: "the claim has its volume, and the Pod has ended", holds: (*observation).foundEnded, to: sondev1.BindingOutOfUse, live: true},
 	{from: sondev1.BindingUnknown, when: "the claim has its volume", holds: (*observation).found, to: sondev1.BindingReady},
 
@@ -136,6 +137,11 @@ func (o *observation) claimLost() bool {
 
 func (o *observation) found() bool { return !o.claimLost() }
 
+// foundJob: the Job goes on with a volume that is back, so it must not get a second one beside it.
+func (o *observation) foundJob() bool {
+	return o.found() && o.job != nil && !jobHas(batchv1.JobFailed)(o)
+}
+
 func (o *observation) foundEnded() bool { return o.found() && o.podEnded() }
 
 // endedEmpty also holds without a claim. A new binding may have a claim with data: someone has deleted the earlier binding, or its
@@ -144,8 +150,9 @@ func (o *observation) endedEmpty() bool {
 	return o.podEnded() && o.claim == nil || o.endedUnbound()
 }
 
+// endedUnbound: a Pod that was copied before its claim existed has the same claim, and may still write into it.
 func (o *observation) endedUnbound() bool {
-	return o.podEnded() && o.claim != nil && o.claim.Spec.VolumeName == "" && o.claim.Status.Phase != corev1.ClaimBound
+	return o.podEnded() && len(o.users) == 0 && o.claim != nil && o.claim.Spec.VolumeName == "" && o.claim.Status.Phase != corev1.ClaimBound
 }
 
 // sidecarUnhealthy reports whether the Pod is to be evicted.

@@ -46,6 +46,19 @@ func (r *Record) Fail(format string, args ...any) {
 	}
 }
 
+// Meanwhile takes other steps while a request of a manager is on its way.
+func (r *Record) Meanwhile(random *rand.Rand, manager fmt.Stringer, step func()) {
+	if r.Depth >= 2 {
+		return
+	}
+	r.Trace("meanwhile, as %s waits:", manager)
+	r.Depth++
+	for range 1 + random.IntN(25) {
+		step()
+	}
+	r.Depth--
+}
+
 // Schedules runs the random schedules of a family of controllers.
 func Schedules(t *testing.T, family string, run func(t *testing.T, seed uint64) *Record) {
 	t.Helper()
