@@ -284,7 +284,7 @@ func runManager(t *testing.T, mgr ctrl.Manager) {
 	})
 }
 
-// applyRoles binds managerUser to exactly the roles that controller-gen generated.
+// applyRoles binds managerUser to exactly the roles that controller-gen generated, until the test ends.
 func applyRoles(t *testing.T) {
 	t.Helper()
 	ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: operatorNamespace}}
@@ -304,8 +304,8 @@ func applyRoles(t *testing.T) {
 		if kind.Kind == "ClusterRole" {
 			var role rbacv1.ClusterRole
 			unmarshal(t, part, &role)
-			create(t, &role)
-			create(t, &rbacv1.ClusterRoleBinding{
+			createUntilEnd(t, &role)
+			createUntilEnd(t, &rbacv1.ClusterRoleBinding{
 				ObjectMeta: metav1.ObjectMeta{Name: "test-manager"}, Subjects: subjects,
 				RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: kind.Kind, Name: role.Name},
 			})
@@ -313,8 +313,8 @@ func applyRoles(t *testing.T) {
 		}
 		var role rbacv1.Role
 		unmarshal(t, part, &role)
-		create(t, &role)
-		create(t, &rbacv1.RoleBinding{
+		createUntilEnd(t, &role)
+		createUntilEnd(t, &rbacv1.RoleBinding{
 			ObjectMeta: metav1.ObjectMeta{Name: "test-manager", Namespace: operatorNamespace}, Subjects: subjects,
 			RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: kind.Kind, Name: role.Name},
 		})
@@ -519,6 +519,13 @@ func create(t *testing.T, o client.Object) {
 	if err := admin.Create(t.Context(), o); err != nil {
 		t.Fatal(err)
 	}
+}
+
+// createUntilEnd creates an object and deletes it when the test ends.
+func createUntilEnd(t *testing.T, o client.Object) {
+	t.Helper()
+	create(t, o)
+	t.Cleanup(func() { _ = admin.Delete(context.WithoutCancel(t.Context()), o) })
 }
 
 func remove(t *testing.T, o client.Object) {
