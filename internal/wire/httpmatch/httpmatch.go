@@ -1,0 +1,145 @@
+// Package httpmatch decides which HTTP requests an intercept takes. The webhook compiles a match to check it, and the carrier
+// compiles it again to use it.
+package httpmatch
+
+import (
+	"errors"
+	"fmt"
+	"regexp"
+	"strings"
+
+	"golang.org/x/net/http/httpguts"
+)
+
+// Require says how many conditions of a match must hold.
+type Require string
+
+// Values of Require. The empty value means All.
+const (
+	All Require = "All"
+	Any Require = "Any"
+)
+
+// Text is a condition on one value: exactly one of the fields is set. A regular expression has RE2's syntax and must match the
+// whole value.
+type Text struct {
+	Exact  *string `json:"exact,omitempty"`
+	Prefix *string `json:"prefix,omitempty"`
+	Regex  *string `json:"regex,omitempty"`
+}
+
+// Header is a condition on a header field. If the field is repeated, one of its values must fulfil the condition.
+type Header struct {
+	// Name of the field; upper and lower case do not matter.
+	Name string `json:"name"`
+	Text
+}
+
+// Match selects requests.
+type Match struct {
+	Require Require `json:"require,omitempty"`
+	Method  *Text   `json:"method,omitempty"`
+	// Path of the request as it was sent, without decoding, and without the query.
+	Path    *Text    `json:"path,omitempty"`
+	Headers []Header `json:"headers,omitempty"`
+}
+
+// Request is what a match looks at.
+type Request struct {
+	Method, Path string
+	// Fields of the head in their order.
+	Fields []Field
+}
+
+// Field is one line of a head.
+type Field struct{ Name, Value string }
+
+// Matcher is a compiled Match.
+type Matcher struct {
+	any        bool
+	conditions []func(*Request) bool
+}
+
+// Compile checks the match. The error names the condition that is wrong.
+func (m *Match) Compile() (*Matcher, error) {
+	c := &Matcher{any: m.Require == Any}
+	if m.Require != "" && m.Require != All && m.Require != Any {
+		return nil, fmt.Errorf("require: %q is neither All nor Any", m.Require)
+	}
+	for _, of := range []struct {
+		name  string
+		text  *Text
+		value func(*Request) string
+	}{
+		{"method", m.Method, func(r *Request) string { return r.Method }},
+		{"path", m.Path, func(r *Request) string { return r.Path }},
+	} {
+		if of.text == nil {
+			continue
+		}
+		holds, err := of.text.compile()
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w", of.name, err)
+		}
+		c.conditions = append(c.conditions, func(r *Request) bool { return holds(of.value(r)) })
+	}
+	for i := range m.Headers {
+		h := &m.Headers[i]
+		if !httpguts.ValidHeaderFieldName(h.Name) {
+			return nil, fmt.Errorf("headers[%d]: %q is no name of a header field", i, h.Name)
+		}
+		holds, err := h.compile()
+		if err != nil {
+			return nil, fmt.Errorf("headers[%d]: %w", i, err)
+		}
+		c.conditions = append(c.conditions, func(r *Request) bool { return r.has(h.Name, holds) })
+	}
+	if len(c.conditions) == 0 {
+		return nil, errors.New("no condition: write method, path or headers, or leave match out to take all requests")
+	}
+	return c, nil
+}
+
+func (t *Text) compile() (func(string) bool, error) {
+	set := 0
+	for _, p := range []*string{t.Exact, t.Prefix, t.Regex} {
+		if p != nil {
+			set++
+		}
+	}
+	if set != 1 {
+		return nil, errors.New("write exactly one of exact, prefix and regex")
+	}
+	switch {
+	case t.Exact != nil:
+		want := *t.Exact
+		return func(s string) bool { return s == want }, nil
+	case t.Prefix != nil:
+		want := *t.Prefix
+		return func(s string) bool { return strings.HasPrefix(s, want) }, nil
+	}
+	expression, err := regexp.Compile(`^(?:` + *t.Regex + `)$`)
+	if err != nil {
+		return nil, fmt.Errorf("regex: %w", err)
+	}
+	return expression.MatchString, nil
+}
+
+func (r *Request) has(name string, holds func(string) bool) bool {
+	for _, f := range r.Fields {
+		if strings.EqualFold(f.Name, name) && holds(f.Value) {
+			return true
+		}
+	}
+	return false
+}
+
+// Matches reports whether the request is one of those that the match selects.
+func (c *Matcher) Matches(r *Request) bool {
+	for _, holds := range c.conditions {
+		if holds(r) == c.any {
+			return c.any
+		}
+	}
+	return !c.any
+}

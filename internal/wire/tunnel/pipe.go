@@ -1,0 +1,46 @@
+package tunnel
+
+import (
+	"io"
+	"sync"
+)
+
+// Duplex is a connection whose directions end one by one.
+type Duplex interface {
+	io.ReadWriteCloser
+	CloseWrite() error
+}
+
+// copyBuffer in bytes of one direction.
+const copyBuffer = 64 << 10
+
+var buffers = sync.Pool{New: func() any { return new([copyBuffer]byte) }}
+
+// Join copies both directions until both have ended, and closes both sides. It returns the bytes of each direction, and the first
+// error.
+func Join(a, b Duplex) (toB, toA int64, err error) {
+	var wg sync.WaitGroup
+	var there, back error
+	wg.Go(func() { toB, there = half(b, a) })
+	wg.Go(func() { toA, back = half(a, b) })
+	wg.Wait()
+	_, _ = a.Close(), b.Close()
+	if there != nil {
+		return toB, toA, there
+	}
+	return toB, toA, back
+}
+
+// half copies one direction. After an error nothing of the connection is whole, so both sides are closed.
+func half(to, from Duplex) (int64, error) {
+	buffer := buffers.Get().(*[copyBuffer]byte)
+	defer buffers.Put(buffer)
+	n, err := io.CopyBuffer(struct{ io.Writer }{to}, struct{ io.Reader }{from}, buffer[:])
+	if err == nil {
+		err = to.CloseWrite()
+	}
+	if err != nil {
+		_, _ = to.Close(), from.Close()
+	}
+	return n, err
+}

@@ -1,0 +1,130 @@
+package tunnel
+
+import (
+	"time"
+
+	"github.com/sonde-operator/sonde/internal/wire/httpmatch"
+)
+
+// State is all that the manager tells Stowaway. A new State replaces the one before.
+type State struct {
+	// Version of the protocol.
+	Version int `json:"version"`
+	// Generation differs between States. Status repeats it.
+	Generation string    `json:"generation"`
+	Routes     []Route   `json:"routes"`
+	Carriers   []Carrier `json:"carriers"`
+}
+
+// Route is one InterceptRequest.
+type Route struct {
+	// ID is the UID of the InterceptRequest; Name is "namespace/name", for people.
+	ID   string `json:"id"`
+	Name string `json:"name"`
+	// Created orders routes: of two that match, the older one gets the request.
+	Created time.Time `json:"created"`
+	// ClientKey of the developer's machine.
+	ClientKey PublicKey `json:"clientKey"`
+	// Port of the target's Pods.
+	Port uint16 `json:"port"`
+	// Match selects requests; nil means all connections.
+	Match *httpmatch.Match `json:"match,omitempty"`
+	// ProbesToClient sends the kubelet's TCP probes to the client, too.
+	ProbesToClient bool `json:"probesToClient,omitempty"`
+	// GracePeriod is how long connections go through the carrier to the app after the client was lost.
+	GracePeriod time.Duration `json:"gracePeriod"`
+	// Pods of the target, by UID.
+	Pods []string `json:"pods"`
+}
+
+// Carrier is a carrier that may connect.
+type Carrier struct {
+	// Pod is the UID of the target's Pod, and Name is its "namespace/name".
+	Pod  string    `json:"pod"`
+	Name string    `json:"name"`
+	Key  PublicKey `json:"key"`
+}
+
+// Table has the routes of one carrier.
+type Table struct {
+	Version int          `json:"version"`
+	Routes  []TableRoute `json:"routes"`
+}
+
+// TableRoute is a route as a carrier knows it.
+type TableRoute struct {
+	ID             string           `json:"id"`
+	Created        time.Time        `json:"created"`
+	Port           uint16           `json:"port"`
+	Match          *httpmatch.Match `json:"match,omitempty"`
+	ProbesToClient bool             `json:"probesToClient,omitempty"`
+	GracePeriod    time.Duration    `json:"gracePeriod"`
+	// Live reports that the client is connected. Without it the app answers.
+	Live bool `json:"live"`
+}
+
+// Counters of a route on one Pod, since its carrier started.
+type Counters struct {
+	// Connections accepted on the route's port. Matched and Passed are requests, or connections where HTTP is not read: those that
+	// went to the client, and those that went to the app. Failed were to go to the client, which did not take them.
+	Connections uint64 `json:"connections"`
+	Matched     uint64 `json:"matched"`
+	Passed      uint64 `json:"passed"`
+	Failed      uint64 `json:"failed"`
+	// BytesToClient and BytesFromClient of streams.
+	BytesToClient   uint64 `json:"bytesToClient"`
+	BytesFromClient uint64 `json:"bytesFromClient"`
+	// Overlaps are requests that another, older route took, although this one matched, too.
+	Overlaps uint64 `json:"overlaps"`
+}
+
+// Report of a carrier.
+type Report struct {
+	// Pod is the UID of the target's Pod.
+	Pod string `json:"pod"`
+	// Routes has the counters of each route by ID.
+	Routes map[string]Counters `json:"routes,omitempty"`
+	// Requests that ended since the last report, the newest last, at most MaxRequests.
+	Requests []Request `json:"requests,omitempty"`
+	// Steered has the ports whose connections the carrier gets now.
+	Steered []uint16 `json:"steered,omitempty"`
+}
+
+// MaxRequests of one Report.
+const MaxRequests = 32
+
+// Request is one HTTP request, for people.
+type Request struct {
+	Time   time.Time `json:"time"`
+	Pod    string    `json:"pod"`
+	Route  string    `json:"route,omitempty"`
+	Port   uint16    `json:"port"`
+	Method string    `json:"method"`
+	Path   string    `json:"path"`
+	// Status of the response; 0 if there was none.
+	Status int `json:"status"`
+	// Client reports that the client answered, and not the app.
+	Client bool `json:"client"`
+}
+
+// Status is what Stowaway tells the manager.
+type Status struct {
+	Version    int                      `json:"version"`
+	Generation string                   `json:"generation"`
+	Routes     map[string]RouteStatus   `json:"routes"`
+	Carriers   map[string]CarrierStatus `json:"carriers"`
+}
+
+// RouteStatus is the client's side of a route.
+type RouteStatus struct {
+	Connected bool `json:"connected"`
+	// Heartbeat is when the client last answered; zero if it never connected.
+	Heartbeat time.Time `json:"heartbeat,omitzero"`
+}
+
+// CarrierStatus is a carrier's side, by the UID of its Pod.
+type CarrierStatus struct {
+	Connected bool                `json:"connected"`
+	Steered   []uint16            `json:"steered,omitempty"`
+	Routes    map[string]Counters `json:"routes,omitempty"`
+}
