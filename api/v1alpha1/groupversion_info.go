@@ -20,6 +20,7 @@ var schemeBuilder = runtime.NewSchemeBuilder(func(s *runtime.Scheme) error {
 		&ResultAccess{}, &ResultAccessList{},
 		&FluentPVC{}, &FluentPVCList{},
 		&FluentPVCBinding{}, &FluentPVCBindingList{},
+		&InterceptRequest{}, &InterceptRequestList{},
 	)
 	metav1.AddToGroupVersion(s, GroupVersion)
 	return nil

@@ -16,6 +16,7 @@ import (
 	"github.com/sonde-operator/sonde/internal/operator/gone"
 	"github.com/sonde-operator/sonde/internal/operator/pause"
 	"github.com/sonde-operator/sonde/internal/operator/stamp"
+	"github.com/sonde-operator/sonde/internal/wire/tunnel"
 )
 
 // admission is the decision whether the capture may run at this moment.
@@ -87,7 +88,7 @@ func (r *Reconciler) checkOpen(ctx context.Context, a *admission) error {
 	return nil
 }
 
-// otherTenant names a workload in the operator's namespace besides the manager, whose Deployment has a fixed name. OLM may
+// otherTenant names a workload in the operator's namespace besides the manager and Stowaway, whose Deployments have fixed names. OLM may
 // install several operators into one namespace, but this one must not be shared.
 func (r *Reconciler) otherTenant(ctx context.Context) (string, error) {
 	for _, kind := range []sondev1.TargetKind{sondev1.TargetDeployment, sondev1.TargetStatefulSet, sondev1.TargetDaemonSet} {
@@ -97,8 +98,9 @@ func (r *Reconciler) otherTenant(ctx context.Context) (string, error) {
 			return "", fmt.Errorf("list %ss of the operator's namespace: %w", kind, err)
 		}
 		for i := range list.Items {
-			if name := list.Items[i].Name; kind != sondev1.TargetDeployment || name != agentjob.ManagerDeployment {
-				return string(kind) + " " + name, nil
+			own := kind == sondev1.TargetDeployment && (list.Items[i].Name == agentjob.ManagerDeployment || list.Items[i].Name == tunnel.Name)
+			if !own {
+				return string(kind) + " " + list.Items[i].Name, nil
 			}
 		}
 	}

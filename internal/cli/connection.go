@@ -53,5 +53,6 @@ func mapper() apimeta.RESTMapper {
 		add(k.Name, k.Resource)
 	}
 	add("ResultAccess", "resultaccesses")
+	add("InterceptRequest", "interceptrequests")
 	return m
 }

@@ -104,6 +104,9 @@ var Trace = Capture{
 	NewList: func() sondev1.CaptureList { return &sondev1.TraceList{} },
 }
 
+// Intercept answers connections to a workload on a developer's machine. Its objects share carrier Jobs.
+var Intercept = Kind{Name: sondev1.InterceptKind, Resource: "interceptrequests", App: "intercept", Verb: sondev1.VerbIntercept}
+
 // everything stands for all containers, or all commands, of a Pod.
 const everything = "*"
 

@@ -11,9 +11,9 @@ import (
 	"github.com/sonde-operator/sonde/internal/operator/access"
 )
 
-// RequirePods refuses a requester who lacks the verb of a kind on the Pods of namespace.
-func RequirePods(ctx context.Context, reviews access.Reviews, k kind.Capture, who access.Requester, namespace string) error {
-	decision, err := reviews.ReviewPods(ctx, k.Verb, who, namespace)
+// RequirePods refuses a requester who lacks one of Sonde's verbs on the Pods of namespace.
+func RequirePods(ctx context.Context, reviews access.Reviews, verb string, who access.Requester, namespace string) error {
+	decision, err := reviews.ReviewPods(ctx, verb, who, namespace)
 	if err != nil {
 		return err
 	}
@@ -41,8 +41,8 @@ func RequireNodes(ctx context.Context, reviews access.Reviews, k kind.Capture, w
 }
 
 // RequireHub refuses a target in another namespace unless a cluster admin has labelled home as a hub: a status names the
-// target's Pods to all who may read it.
-func RequireHub(ctx context.Context, live client.Reader, k kind.Capture, home, targetNamespace string) error {
+// target's Pods to all who may read it. kindName is the kind of the object that is created.
+func RequireHub(ctx context.Context, live client.Reader, kindName, home, targetNamespace string) error {
 	if home == targetNamespace {
 		return nil
 	}
@@ -51,7 +51,7 @@ func RequireHub(ctx context.Context, live client.Reader, k kind.Capture, home, t
 		return err
 	}
 	if !hub {
-		return Forbidden("a target in another namespace is allowed only from a namespace that a cluster admin has labelled %s=true: create the %s in namespace %s, or in such a hub, as packet-capture is by default", sondev1.LabelHub, k.Name, targetNamespace)
+		return Forbidden("a target in another namespace is allowed only from a namespace that a cluster admin has labelled %s=true: create the %s in namespace %s, or in such a hub, as packet-capture is by default", sondev1.LabelHub, kindName, targetNamespace)
 	}
 	return nil
 }

@@ -103,7 +103,7 @@ func (h *Handler) decide(ctx context.Context, capture sondev1.Capture, who acces
 	if err := h.checkNamespaces(ctx, capture.GetNamespace(), in); err != nil {
 		return decision{}, err
 	}
-	if err := admission.RequirePods(ctx, h.Reviews, h.Kind, who, in); err != nil {
+	if err := admission.RequirePods(ctx, h.Reviews, h.Kind.Verb, who, in); err != nil {
 		return decision{}, err
 	}
 	if err := h.Quota.Check(ctx, capture.GetNamespace()); err != nil {
@@ -135,7 +135,7 @@ func (h *Handler) checkNamespaces(ctx context.Context, home, in string) error {
 	if home == h.OperatorNamespace || in == h.OperatorNamespace {
 		return admission.Forbidden("namespace %s is the operator's own: nothing is captured from there or in there; create the %s in the namespace of its target", h.OperatorNamespace, h.Kind.Name)
 	}
-	return admission.RequireHub(ctx, h.Live, h.Kind, home, in)
+	return admission.RequireHub(ctx, h.Live, h.Kind.Name, home, in)
 }
 
 // checkPause refuses every capture while the operator is paused.

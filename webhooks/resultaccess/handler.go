@@ -91,10 +91,10 @@ func (h *Handler) decide(ctx context.Context, home string, s *sondev1.ResultAcce
 
 func (h *Handler) checkRights(ctx context.Context, k kind.Capture, capture sondev1.Capture, who access.Requester) error {
 	in := capture.Common().TargetNamespace
-	if err := admission.RequireHub(ctx, h.Live, k, capture.GetNamespace(), in); err != nil {
+	if err := admission.RequireHub(ctx, h.Live, k.Name, capture.GetNamespace(), in); err != nil {
 		return err
 	}
-	return admission.RequirePods(ctx, h.Reviews, k, who, in)
+	return admission.RequirePods(ctx, h.Reviews, k.Verb, who, in)
 }
 
 // checkTarget asks for the right on nodes if the target needs it. If the target no longer exists, the right cannot be

@@ -56,6 +56,8 @@ func Strip(o any) (any, error) {
 		}
 	case *sondev1.ResultAccess:
 		stripOwn(o)
+	case *sondev1.InterceptRequest:
+		stripOwn(o)
 	}
 	return cache.TransformStripManagedFields()(o)
 }

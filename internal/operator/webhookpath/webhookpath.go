@@ -16,6 +16,7 @@ const (
 	PacketCapture = "/mutate-monitoring-openshift-tpg-v1alpha1-packetcapture"
 	Trace         = "/mutate-monitoring-openshift-tpg-v1alpha1-trace"
 	ResultAccess  = "/mutate-monitoring-openshift-tpg-v1alpha1-resultaccess"
+	Intercept     = "/mutate-monitoring-openshift-tpg-v1alpha1-interceptrequest"
 	Gate          = "/mutate-v1-pod-gate"
 	GateRequired  = "/mutate-v1-pod-gate-required"
 	FluentPVC     = "/mutate-monitoring-openshift-tpg-v1alpha1-fluentpvc"

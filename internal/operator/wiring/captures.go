@@ -44,7 +44,7 @@ func (m *manager) addCaptures(ctx context.Context, mgr ctrl.Manager) error {
 		return err
 	}
 	accesses := &capture.ResultAccessReconciler{Client: mgr.GetClient(), Clock: clock.RealClock{}, Watchdog: m.watchdog}
-	users := &capture.KeeperUsers{}
+	m.users = &capture.KeeperUsers{}
 	errs := []error{mgr.Add(m.pauses), mgr.Add(sweeper), target.IndexFields(ctx, mgr.GetFieldIndexer()), accesses.SetupWithManager(mgr)}
 	for _, k := range []capture.Kind{capture.PacketCaptures(m.filters), capture.Traces()} {
 		r := &capture.Reconciler{
@@ -54,7 +54,7 @@ func (m *manager) addCaptures(ctx context.Context, mgr ctrl.Manager) error {
 			Access:   access.NewReviewer(m.live),
 			Keepers:  capture.KeeperCalls{Reader: m.live, Namespace: m.Agent.Namespace, Timeout: keeperTimeout},
 			Recorder: mgr.GetEventRecorder("sonde"), Clock: clock.RealClock{},
-			Sweeper: sweeper, Users: users, Ceilings: m.Ceilings, AccessReviewInterval: m.AccessReviewInterval, Watchdog: m.watchdog, PodWatch: m.pods,
+			Sweeper: sweeper, Users: m.users, Ceilings: m.Ceilings, AccessReviewInterval: m.AccessReviewInterval, Watchdog: m.watchdog, PodWatch: m.pods,
 			Parallelism: capture.DefaultParallelism,
 		}
 		errs = append(errs, r.SetupWithManager(mgr))

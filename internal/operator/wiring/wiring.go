@@ -53,7 +53,9 @@ type manager struct {
 	// intake and podIntake bound what all webhooks read together.
 	intake, podIntake *admission.Intake
 	pauses            pause.Cache
-	podConfiguration  platformcontroller.ConfigurationCache
+	// users of agents, whatever their kind.
+	users            *capture.KeeperUsers
+	podConfiguration platformcontroller.ConfigurationCache
 	// tenants reads objects of tenants for all controllers.
 	tenants client.Reader
 	// optional are objects of APIs that not every cluster has; this cluster has them.
@@ -87,7 +89,7 @@ func Run(ctx context.Context, o Options, downloads *results.Drain) error {
 		return fmt.Errorf("make manager: %w", err)
 	}
 	for _, add := range []func(context.Context, ctrl.Manager) error{
-		m.addServers, m.addChecks, m.addWebhooks, m.addConfigurations, m.addPlatform, m.addCaptures, m.addFluentPVC,
+		m.addServers, m.addChecks, m.addWebhooks, m.addConfigurations, m.addPlatform, m.addCaptures, m.addFluentPVC, m.addIntercepts,
 	} {
 		if err := add(ctx, mgr); err != nil {
 			return err

@@ -1,0 +1,188 @@
+package intercept
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/sonde-operator/sonde/internal/agentjob"
+	"github.com/sonde-operator/sonde/internal/operator/sweep"
+	"github.com/sonde-operator/sonde/internal/wire/tunnel"
+)
+
+// fieldOwner of what this controller writes.
+const fieldOwner = client.FieldOwner("sonde-intercepts")
+
+// actions are the results of act that report needs.
+type actions struct {
+	// refused says why the API server did not create the carrier of a Pod, by the Pod's UID.
+	refused map[types.UID]string
+	// pushed reports that Stowaway has the state of this pass.
+	pushed bool
+}
+
+// act writes. It goes on after an error, because the requests of others must not wait for one that fails.
+func (r *Reconciler) act(ctx context.Context, o *observation, p *plan) (*actions, error) {
+	done := &actions{refused: map[types.UID]string{}}
+	var errs []error
+	for _, c := range p.remove {
+		errs = append(errs, r.removeCarrier(ctx, c))
+	}
+	if p.removeStowaway {
+		return done, errors.Join(append(errs, r.removeStowaway(ctx))...)
+	}
+	if !p.stowaway {
+		return done, errors.Join(errs...)
+	}
+	errs = append(errs, r.ensureStowaway(ctx, o))
+	for _, c := range p.create {
+		if err := r.createCarrier(ctx, o, c); err != nil {
+			done.refused[c.pod.UID] = err.Error()
+			errs = append(errs, err)
+		}
+	}
+	err := r.push(ctx, o, p)
+	done.pushed = err == nil && o.status != nil
+	return done, errors.Join(append(errs, err)...)
+}
+
+func (r *Reconciler) removeCarrier(ctx context.Context, c *carrier) error {
+	key := metav1.ObjectMeta{Namespace: c.job.GetNamespace(), Name: c.job.GetName()}
+	if err := sweep.Delete(ctx, r.Client, c.job.Expand()); err != nil {
+		return wrap("delete carrier "+key.Name, err)
+	}
+	return wrap("delete the Secret of carrier "+key.Name, client.IgnoreNotFound(r.Delete(ctx, &corev1.Secret{ObjectMeta: key})))
+}
+
+// createCarrier creates first the Secret, whose key Stowaway learns by push, and then the Job.
+func (r *Reconciler) createCarrier(ctx context.Context, o *observation, c creation) error {
+	address, err := netip.ParseAddr(o.stowaway.address)
+	if err != nil {
+		return fmt.Errorf("address of Stowaway's Service: %w", err)
+	}
+	user, err := r.Users.Assign(ctx, r.Client, r.Options.Namespace, c.pod.UID, c.pod.UID)
+	if err != nil {
+		return err
+	}
+	plan := agentjob.CarrierPlan{
+		Name: agentjob.CarrierName(c.pod, c.attempt), Pod: c.pod, User: user,
+		Stowaway: netip.AddrPortFrom(address, tunnel.PeerPort), StowawayKey: o.stowaway.key,
+	}
+	identity, err := tunnel.NewIdentity()
+	if err != nil {
+		return err
+	}
+	text, err := identity.MarshalPEM()
+	if err != nil {
+		return err
+	}
+	if err := r.Create(ctx, agentjob.CarrierSecret(r.Options, plan, text), fieldOwner); err != nil && !apierrors.IsAlreadyExists(err) {
+		return wrap("create the Secret of carrier "+plan.Name, err)
+	}
+	if err := r.Create(ctx, agentjob.Carrier(r.Options, plan), fieldOwner); err != nil && !apierrors.IsAlreadyExists(err) {
+		return wrap("create carrier "+plan.Name, err)
+	}
+	return nil
+}
+
+// ensureStowaway creates what is missing of Stowaway, and updates a Deployment of another version of the operator.
+func (r *Reconciler) ensureStowaway(ctx context.Context, o *observation) error {
+	if !o.stowaway.secret {
+		return r.createStowawaySecret(ctx)
+	}
+	service := agentjob.StowawayService(r.Options)
+	deployment := agentjob.Stowaway(r.Options, o.stowaway.managerKey)
+	if !o.stowaway.service {
+		if err := r.Apply(ctx, service, fieldOwner, client.ForceOwnership); err != nil {
+			return wrap("apply Stowaway's Service", err)
+		}
+	}
+	if r.Stowaway.applied(o.stowaway.managerKey) && o.stowaway.deployment {
+		return nil
+	}
+	if err := r.Apply(ctx, deployment, fieldOwner, client.ForceOwnership); err != nil {
+		return wrap("apply Stowaway's Deployment", err)
+	}
+	r.Stowaway.setApplied(o.stowaway.managerKey)
+	return nil
+}
+
+func (r *Reconciler) createStowawaySecret(ctx context.Context) error {
+	var texts [2][]byte
+	for i := range texts {
+		identity, err := tunnel.NewIdentity()
+		if err != nil {
+			return err
+		}
+		if texts[i], err = identity.MarshalPEM(); err != nil {
+			return err
+		}
+	}
+	err := r.Create(ctx, agentjob.StowawaySecret(r.Options, texts[0], texts[1]), fieldOwner)
+	if apierrors.IsAlreadyExists(err) {
+		return nil
+	}
+	return wrap("create Stowaway's Secret", err)
+}
+
+// removeStowaway deletes Stowaway. Its Secret goes last: a Pod of the Deployment mounts it.
+func (r *Reconciler) removeStowaway(ctx context.Context) error {
+	r.Stowaway.Close()
+	meta := metav1.ObjectMeta{Namespace: r.Options.Namespace, Name: tunnel.Name}
+	var errs []error
+	for _, o := range []client.Object{&appsv1.Deployment{ObjectMeta: meta}, &corev1.Service{ObjectMeta: meta}, &corev1.Secret{ObjectMeta: meta}} {
+		errs = append(errs, client.IgnoreNotFound(r.Delete(ctx, o, client.PropagationPolicy(metav1.DeletePropagationBackground))))
+	}
+	return wrap("delete Stowaway", errors.Join(errs...))
+}
+
+// push gives Stowaway the state that it should have.
+func (r *Reconciler) push(ctx context.Context, o *observation, p *plan) error {
+	if o.status == nil {
+		return nil // not reachable; report says so
+	}
+	var carriers []tunnel.Carrier
+	for uid := range p.pods {
+		for _, c := range o.carriers[uid] {
+			if c.ended() || c.job.GetDeletionTimestamp() != nil {
+				continue
+			}
+			key, err := r.carrierKey(ctx, c.job.GetName())
+			if err != nil {
+				return err
+			}
+			pod := p.pods[uid]
+			carriers = append(carriers, tunnel.Carrier{Pod: string(uid), Name: pod.GetNamespace() + "/" + pod.GetName(), Key: key})
+		}
+	}
+	state := p.state(carriers)
+	if o.status.Generation == state.Generation {
+		return nil
+	}
+	return wrap("give Stowaway its routes", r.Stowaway.Push(ctx, &o.stowaway, state))
+}
+
+// carrierKey returns the key of a carrier. Its Secret never changes.
+func (r *Reconciler) carrierKey(ctx context.Context, name string) (tunnel.PublicKey, error) {
+	if key, ok := r.Stowaway.carrierKey(name); ok {
+		return key, nil
+	}
+	var secret corev1.Secret
+	if err := r.Live.Get(ctx, client.ObjectKey{Namespace: r.Options.Namespace, Name: name}, &secret); err != nil {
+		return "", wrap("get the Secret of carrier "+name, err)
+	}
+	identity, err := tunnel.ParseIdentity(secret.Data[agentjob.SecretIdentity])
+	if err != nil {
+		return "", fmt.Errorf("Secret of carrier %s: %w", name, err)
+	}
+	r.Stowaway.setCarrierKey(name, identity.Key)
+	return identity.Key, nil
+}

@@ -1,0 +1,101 @@
+package intercept
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/tools/events"
+	"k8s.io/utils/clock"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	sondev1 "github.com/sonde-operator/sonde/api/v1alpha1"
+	"github.com/sonde-operator/sonde/internal/agentjob"
+	"github.com/sonde-operator/sonde/internal/operator/access"
+	"github.com/sonde-operator/sonde/internal/operator/health"
+	"github.com/sonde-operator/sonde/internal/operator/stamp"
+)
+
+const (
+	// pollInterval is how often Stowaway is asked while a request lives.
+	pollInterval = time.Second
+	// countersInterval is the least time between two writes of a status that differs in counters alone.
+	countersInterval = 10 * time.Second
+)
+
+// Users gives carriers a user that no other agent has.
+type Users interface {
+	Assign(ctx context.Context, cache client.Reader, namespace string, owner, pod types.UID) (int64, error)
+}
+
+// Reconciler handles all InterceptRequests.
+type Reconciler struct {
+	// Client reads from the cache.
+	client.Client
+	// Live reads from the API server.
+	Live client.Reader
+	// PauseConfig reads the ConfigMap of the pause.
+	PauseConfig client.Reader
+	Options     agentjob.Options
+	// Key of the stamps.
+	Key []byte
+	// Access reviews the requesters' rights. It must not cache; Recent may be a minute old.
+	Access, Recent access.Reviews
+	Users          Users
+	Recorder       events.EventRecorder
+	Clock          clock.PassiveClock
+	Watchdog       *health.Watchdog
+	Stowaway       *Stowaway
+}
+
+// +kubebuilder:rbac:groups=monitoring.openshift.tpg,resources=interceptrequests,verbs=get;list;watch
+// +kubebuilder:rbac:groups=monitoring.openshift.tpg,resources=interceptrequests/status,verbs=patch
+// +kubebuilder:rbac:groups=apps,namespace=sonde-system,resources=deployments,verbs=create
+// +kubebuilder:rbac:groups=apps,namespace=sonde-system,resources=deployments,resourceNames=sonde-stowaway,verbs=patch;delete
+// +kubebuilder:rbac:groups="",namespace=sonde-system,resources=services,verbs=create
+// +kubebuilder:rbac:groups="",namespace=sonde-system,resources=services,resourceNames=sonde-stowaway,verbs=get;patch;delete
+
+// Reconcile makes one pass over all requests.
+func (r *Reconciler) Reconcile(ctx context.Context, _ ctrl.Request) (ctrl.Result, error) {
+	defer r.Watchdog.Begin("intercepts")()
+	observed, err := r.observe(ctx)
+	if err != nil {
+		return ctrl.Result{}, err
+	}
+	planned := planFor(observed, r.Clock.Now())
+	done, acted := r.act(ctx, observed, planned)
+	reported := r.report(ctx, observed, planned, done)
+	return ctrl.Result{RequeueAfter: planned.again}, errors.Join(acted, reported)
+}
+
+// verify returns who asked for a request.
+func (r *Reconciler) verify(q *sondev1.InterceptRequest) (stamp.Claim, error) {
+	return stamp.Verify(r.Key, q.Namespace, sondev1.InterceptKind, &q.Spec, q.Annotations, q.CreationTimestamp.Time)
+}
+
+// event records an event of a request.
+func (r *Reconciler) event(q *sondev1.InterceptRequest, kind, reason, message string) {
+	r.Recorder.Eventf(q, nil, kind, reason, "Intercept", "%s", message)
+}
+
+// transition records a change of phase.
+func (r *Reconciler) transition(q *sondev1.InterceptRequest, before sondev1.InterceptPhase, message string) {
+	if now := q.Status.Phase; now != before && now != sondev1.InterceptPending {
+		kind := corev1.EventTypeNormal
+		if now == sondev1.InterceptLost || now == sondev1.InterceptFailed {
+			kind = corev1.EventTypeWarning
+		}
+		r.event(q, kind, string(now), message)
+	}
+}
+
+func wrap(what string, err error) error {
+	if err == nil {
+		return nil
+	}
+	return fmt.Errorf("%s: %w", what, err)
+}

@@ -1,0 +1,302 @@
+package intercept
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	batchv1 "k8s.io/api/batch/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	sondev1 "github.com/sonde-operator/sonde/api/v1alpha1"
+	"github.com/sonde-operator/sonde/internal/agentjob"
+	"github.com/sonde-operator/sonde/internal/operator/access"
+	"github.com/sonde-operator/sonde/internal/operator/gone"
+	"github.com/sonde-operator/sonde/internal/operator/pause"
+	"github.com/sonde-operator/sonde/internal/operator/slim"
+	"github.com/sonde-operator/sonde/internal/operator/stamp"
+	"github.com/sonde-operator/sonde/internal/operator/target"
+	"github.com/sonde-operator/sonde/internal/wire/duration"
+	"github.com/sonde-operator/sonde/internal/wire/tunnel"
+)
+
+// observation is everything that one pass reads.
+type observation struct {
+	requests []*request
+	// carriers by the UID of their target Pod. A Pod may have an old Job beside a new one.
+	carriers map[types.UID][]*carrier
+	// stowaway is what exists of it.
+	stowaway stowawayObjects
+	// status is Stowaway's answer; nil if it gave none, and unreachable says why.
+	status      *tunnel.Status
+	unreachable error
+}
+
+// request is one InterceptRequest.
+type request struct {
+	*sondev1.InterceptRequest
+	// expires is when it ends.
+	expires time.Time
+	// refusal is the reason why it may not run, with a message; empty if it may. final says that it can never run again.
+	refusal, message string
+	final            bool
+	pods             []*slim.Pod
+	targetFound      bool
+}
+
+// carrier is the Job of one Pod.
+type carrier struct {
+	job *slim.Job
+	// agent is its Pod; nil if there is none.
+	agent *slim.Pod
+}
+
+func (c *carrier) ended() bool {
+	for _, condition := range c.job.Expand().Status.Conditions {
+		if (condition.Type == batchv1.JobComplete || condition.Type == batchv1.JobFailed) && condition.Status == corev1.ConditionTrue {
+			return true
+		}
+	}
+	return false
+}
+
+// stowawayObjects are the parts of Stowaway that exist.
+type stowawayObjects struct {
+	deployment, service, secret bool
+	namespace                   string
+	// address of the peer port; zero without a Service.
+	address string
+	// key of Stowaway and of the manager; empty without a Secret.
+	key, managerKey tunnel.PublicKey
+	manager         *tunnel.Identity
+	// waiting says why its Pod is not ready.
+	waiting string
+}
+
+func (r *Reconciler) observe(ctx context.Context) (*observation, error) {
+	o := &observation{carriers: map[types.UID][]*carrier{}}
+	var list sondev1.InterceptRequestList
+	if err := r.List(ctx, &list); err != nil {
+		return nil, wrap("list InterceptRequests", err)
+	}
+	for i := range list.Items {
+		q := &request{InterceptRequest: &list.Items[i]}
+		if q.Ended() || !q.DeletionTimestamp.IsZero() {
+			continue
+		}
+		if err := r.observeRequest(ctx, q); err != nil {
+			return nil, fmt.Errorf("InterceptRequest %s/%s: %w", q.Namespace, q.Name, err)
+		}
+		o.requests = append(o.requests, q)
+	}
+	if err := r.observeCarriers(ctx, o); err != nil {
+		return nil, err
+	}
+	if err := r.observeStowaway(ctx, o); err != nil {
+		return nil, err
+	}
+	return o, nil
+}
+
+func (r *Reconciler) observeRequest(ctx context.Context, q *request) error {
+	after, err := duration.Parse(q.Spec.ExpiresAfter)
+	if err != nil {
+		return fmt.Errorf("spec.expiresAfter: %w", err)
+	}
+	q.expires = q.CreationTimestamp.Add(after)
+	if err := r.admit(ctx, q); err != nil || q.refusal != "" {
+		return err
+	}
+	namespace, ref := q.AgentTarget()
+	found, err := target.Resolve(ctx, r.Client, namespace, ref)
+	if err != nil {
+		return err
+	}
+	q.targetFound, q.pods = found.Found, found.Pods
+	return nil
+}
+
+// admit repeats the checks of the webhook, and reviews the requester's right.
+func (r *Reconciler) admit(ctx context.Context, q *request) error {
+	claim, err := r.verify(q.InterceptRequest)
+	switch {
+	case errors.Is(err, stamp.ErrMissing), errors.Is(err, stamp.ErrInvalid):
+		q.refuse(sondev1.ReasonNotAdmitted, err.Error())
+		return nil
+	case err != nil:
+		return wrap("verify stamp", err)
+	}
+	paused, err := pause.Requested(ctx, r.PauseConfig, r.Options.Namespace)
+	if err != nil {
+		return err
+	}
+	if paused {
+		q.refuse(sondev1.ReasonPaused, pause.Message(r.Options.Namespace, sondev1.InterceptKind))
+		return nil
+	}
+	if err := r.checkNamespaces(ctx, q, claim); err != nil || q.refusal != "" {
+		return err
+	}
+	namespace, _ := q.AgentTarget()
+	return r.review(ctx, q, claim.Requester, namespace)
+}
+
+func (r *Reconciler) review(ctx context.Context, q *request, who access.Requester, namespace string) error {
+	reviews := r.Recent
+	if q.Status.Phase == "" {
+		reviews = r.Access // before the first Job
+	}
+	decision, err := reviews.ReviewPods(ctx, sondev1.VerbIntercept, who, namespace)
+	if err != nil {
+		return err
+	}
+	if !decision.Allowed {
+		q.refuse(sondev1.ReasonAccessRevoked, decision.Reason)
+	}
+	return nil
+}
+
+// refuse records why the request may not run, which it never may again.
+func (q *request) refuse(reason, message string) {
+	q.refusal, q.message, q.final = reason, message, true
+}
+
+func (r *Reconciler) checkNamespaces(ctx context.Context, q *request, claim stamp.Claim) error {
+	name, _ := q.AgentTarget()
+	ns, err := r.namespace(ctx, name)
+	switch {
+	case gone.Is(err):
+		q.refuse(sondev1.ReasonNamespaceReplaced, fmt.Sprintf("namespace %q was deleted: create a new InterceptRequest for another target", name))
+		return nil
+	case err != nil:
+		return wrap("get target namespace", err)
+	case string(ns.UID) != claim.TargetNamespaceUID:
+		q.refuse(sondev1.ReasonNamespaceReplaced, fmt.Sprintf("namespace %q was deleted and created again: create a new InterceptRequest", name))
+		return nil
+	case ns.Labels[sondev1.LabelOptOut] == "true":
+		q.refuse(sondev1.ReasonOptedOut, fmt.Sprintf("a cluster admin has closed namespace %q by the label %s=true: ask them to remove it, and create a new InterceptRequest", name, sondev1.LabelOptOut))
+		return nil
+	case name == q.Namespace:
+		return nil
+	}
+	home, err := r.namespace(ctx, q.Namespace)
+	if err != nil {
+		return wrap("get own namespace", err)
+	}
+	if home.Labels[sondev1.LabelHub] != "true" {
+		q.refuse(sondev1.ReasonHubNotAllowed, fmt.Sprintf("targets in other namespaces are allowed only from a namespace that a cluster admin has labelled %s=true: create the InterceptRequest in namespace %q", sondev1.LabelHub, name))
+	}
+	return nil
+}
+
+// namespace reads from the cache: a pass runs every second.
+func (r *Reconciler) namespace(ctx context.Context, name string) (*metav1.PartialObjectMetadata, error) {
+	ns := &metav1.PartialObjectMetadata{}
+	ns.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("Namespace"))
+	return ns, r.Get(ctx, client.ObjectKey{Name: name}, ns)
+}
+
+func (r *Reconciler) observeCarriers(ctx context.Context, o *observation) error {
+	ours := []client.ListOption{client.InNamespace(r.Options.Namespace), client.MatchingLabels{sondev1.LabelKind: agentjob.KindCarrier}}
+	var jobs batchv1.JobList
+	if err := r.List(ctx, &jobs, ours...); err != nil {
+		return wrap("list carriers", err)
+	}
+	if len(jobs.Items) == 0 {
+		return nil
+	}
+	var agents corev1.PodList
+	if err := r.List(ctx, &agents, ours...); err != nil {
+		return wrap("list the Pods of carriers", err)
+	}
+	byJob := map[types.UID]*slim.Pod{}
+	for i := range agents.Items {
+		if owner := metav1.GetControllerOf(&agents.Items[i]); owner != nil {
+			byJob[owner.UID] = target.SlimAgent(&agents.Items[i])
+		}
+	}
+	for i := range jobs.Items {
+		j := &jobs.Items[i]
+		uid := types.UID(j.Labels[sondev1.LabelTargetPodUID])
+		o.carriers[uid] = append(o.carriers[uid], &carrier{job: target.SlimJob(j), agent: byJob[j.UID]})
+	}
+	return nil
+}
+
+// observeStowaway reads Stowaway's parts live, as they are few. Without requests and Deployment it reads nothing.
+func (r *Reconciler) observeStowaway(ctx context.Context, o *observation) error {
+	deployment := target.Metadata(sondev1.TargetDeployment)
+	key := client.ObjectKey{Namespace: r.Options.Namespace, Name: tunnel.Name}
+	err := r.Get(ctx, key, deployment)
+	if gone.Ignore(err) != nil {
+		return wrap("get Stowaway's Deployment", err)
+	}
+	o.stowaway.deployment, o.stowaway.namespace = err == nil, r.Options.Namespace
+	if len(o.requests) == 0 && !o.stowaway.deployment {
+		return nil
+	}
+	var service corev1.Service
+	if err := gone.Ignore(r.Live.Get(ctx, key, &service)); err != nil {
+		return wrap("get Stowaway's Service", err)
+	}
+	if service.UID != "" {
+		o.stowaway.service, o.stowaway.address = true, service.Spec.ClusterIP
+	}
+	if err := r.observeStowawayKeys(ctx, o, key); err != nil {
+		return err
+	}
+	if o.stowaway.deployment && o.stowaway.secret && o.stowaway.service {
+		o.status, o.unreachable = r.Stowaway.Status(ctx, &o.stowaway)
+		if o.unreachable != nil {
+			o.stowaway.waiting = r.whyNotReady(ctx)
+		}
+	}
+	return nil
+}
+
+func (r *Reconciler) observeStowawayKeys(ctx context.Context, o *observation, key client.ObjectKey) error {
+	var secret corev1.Secret
+	if err := gone.Ignore(r.Live.Get(ctx, key, &secret)); err != nil {
+		return wrap("get Stowaway's Secret", err)
+	}
+	if secret.UID == "" {
+		return nil
+	}
+	own, err := tunnel.ParseIdentity(secret.Data[agentjob.SecretStowaway])
+	if err != nil {
+		return fmt.Errorf("Secret %s, key %s: %w: delete the Secret", key, agentjob.SecretStowaway, err)
+	}
+	manager, err := tunnel.ParseIdentity(secret.Data[agentjob.SecretStowawayManager])
+	if err != nil {
+		return fmt.Errorf("Secret %s, key %s: %w: delete the Secret", key, agentjob.SecretStowawayManager, err)
+	}
+	o.stowaway.secret, o.stowaway.key, o.stowaway.managerKey, o.stowaway.manager = true, own.Key, manager.Key, manager
+	return nil
+}
+
+// whyNotReady returns what the kubelet or the scheduler says of Stowaway's Pod.
+func (r *Reconciler) whyNotReady(ctx context.Context) string {
+	var pods corev1.PodList
+	err := r.Live.List(ctx, &pods, client.InNamespace(r.Options.Namespace), client.Limit(3),
+		client.MatchingLabels{"app.kubernetes.io/component": agentjob.ComponentStowaway})
+	if err != nil {
+		return ""
+	}
+	for i := range pods.Items {
+		for _, s := range pods.Items[i].Status.ContainerStatuses {
+			if w := s.State.Waiting; w != nil && w.Message != "" {
+				return w.Reason + ": " + w.Message
+			}
+		}
+		for _, c := range pods.Items[i].Status.Conditions {
+			if c.Status == corev1.ConditionFalse && c.Message != "" {
+				return c.Reason + ": " + c.Message
+			}
+		}
+	}
+	return ""
+}

@@ -1,0 +1,267 @@
+package intercept
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"k8s.io/apimachinery/pkg/api/equality"
+	apimeta "k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	sondev1 "github.com/sonde-operator/sonde/api/v1alpha1"
+	"github.com/sonde-operator/sonde/internal/operator/pass"
+	"github.com/sonde-operator/sonde/internal/operator/slim"
+	"github.com/sonde-operator/sonde/internal/wire/text"
+	"github.com/sonde-operator/sonde/internal/wire/tunnel"
+)
+
+// maxMessage of a Pod's entry, in bytes.
+const maxMessage = 512
+
+// maxPods of a status.
+const maxPods = 500
+
+// report writes the status of each request that has changed.
+func (r *Reconciler) report(ctx context.Context, o *observation, p *plan, done *actions) error {
+	now := r.Clock.Now()
+	var errs []error
+	for _, q := range o.requests {
+		before := q.DeepCopy()
+		statusOf(q, o, p, done, now)
+		if !worthWriting(&before.Status, &q.Status, now) {
+			continue
+		}
+		err := pass.PatchStatus(ctx, r.Client, q.InterceptRequest, before, &before.Status, &q.Status, fieldOwner)
+		if err != nil {
+			errs = append(errs, fmt.Errorf("InterceptRequest %s/%s: %w", q.Namespace, q.Name, err))
+			continue
+		}
+		r.transition(q.InterceptRequest, before.Status.Phase, summary(q))
+	}
+	return errors.Join(errs...)
+}
+
+// worthWriting reports whether a status differs in more than counters, or has not been written for a while.
+func worthWriting(was, is *sondev1.InterceptRequestStatus, now time.Time) bool {
+	if equality.Semantic.DeepEqual(was, is) {
+		return false
+	}
+	if !equality.Semantic.DeepEqual(withoutCounters(was), withoutCounters(is)) {
+		return true
+	}
+	return now.Unix()%int64(countersInterval/time.Second) == 0
+}
+
+func withoutCounters(s *sondev1.InterceptRequestStatus) *sondev1.InterceptRequestStatus {
+	c := s.DeepCopy()
+	c.Heartbeat = nil
+	for i := range c.Pods {
+		c.Pods[i].InterceptCounters = sondev1.InterceptCounters{}
+	}
+	return c
+}
+
+// statusOf writes the status of one request. It is pure but for q.Status.
+func statusOf(q *request, o *observation, p *plan, done *actions, now time.Time) {
+	s := &q.Status
+	s.Expires = new(metav1.NewTime(q.expires))
+	s.Pods = nil
+	set := func(kind string, status metav1.ConditionStatus, reason, message string) {
+		apimeta.SetStatusCondition(&s.Conditions, metav1.Condition{
+			Type: kind, Status: status, Reason: reason, Message: message, ObservedGeneration: q.Generation, LastTransitionTime: metav1.NewTime(now),
+		})
+	}
+	if q.refusal != "" || !now.Before(q.expires) {
+		over(q, set)
+		return
+	}
+	set(sondev1.ConditionAdmitted, metav1.ConditionTrue, sondev1.ReasonAdmitted, "the requester may intercept")
+	ready := stowawayCondition(s, o, set)
+	connected := ready && clientCondition(q, o, set)
+	for _, pod := range q.pods {
+		if len(s.Pods) < maxPods {
+			s.Pods = append(s.Pods, podEntry(q, o, p, done, pod))
+		}
+	}
+	active := podsCondition(q, set)
+	switch {
+	case active && connected:
+		s.Phase = sondev1.InterceptActive
+	case s.Phase == sondev1.InterceptActive || s.Phase == sondev1.InterceptLost:
+		s.Phase = sondev1.InterceptPending
+		if !connected {
+			s.Phase = sondev1.InterceptLost
+		}
+	default:
+		s.Phase = sondev1.InterceptPending
+	}
+	s.Active = s.Phase == sondev1.InterceptActive
+}
+
+// over reports a request that has expired, or may not run.
+func over(q *request, set func(string, metav1.ConditionStatus, string, string)) {
+	s := &q.Status
+	s.Active = false
+	reason, message := q.refusal, q.message
+	s.Phase = sondev1.InterceptFailed
+	if reason == "" {
+		s.Phase, reason, message = sondev1.InterceptEnded, sondev1.ReasonExpired, "spec.expiresAfter has passed: create a new InterceptRequest to go on"
+		set(sondev1.ConditionAdmitted, metav1.ConditionTrue, sondev1.ReasonAdmitted, "the requester may intercept")
+	} else {
+		set(sondev1.ConditionAdmitted, metav1.ConditionFalse, reason, message)
+	}
+	for _, kind := range []string{sondev1.ConditionStowawayReady, sondev1.ConditionClientConnected, sondev1.ConditionIntercepted} {
+		set(kind, metav1.ConditionFalse, reason, message)
+	}
+}
+
+func stowawayCondition(s *sondev1.InterceptRequestStatus, o *observation, set func(string, metav1.ConditionStatus, string, string)) bool {
+	if o.status != nil {
+		s.StowawayKey, s.StowawayNamespace = string(o.stowaway.key), o.stowaway.namespace
+		set(sondev1.ConditionStowawayReady, metav1.ConditionTrue, sondev1.ReasonStowawayReady, "the cluster's end of the tunnel runs")
+		return true
+	}
+	message := "the cluster's end of the tunnel is starting"
+	if o.stowaway.waiting != "" {
+		message += ": " + text.Ellipsis(o.stowaway.waiting, maxMessage)
+	}
+	set(sondev1.ConditionStowawayReady, metav1.ConditionFalse, sondev1.ReasonStowawayStarting, message)
+	return false
+}
+
+func clientCondition(q *request, o *observation, set func(string, metav1.ConditionStatus, string, string)) bool {
+	route, ok := o.status.Routes[string(q.UID)]
+	if ok && !route.Heartbeat.IsZero() {
+		q.Status.Heartbeat = new(metav1.NewTime(route.Heartbeat.Truncate(time.Minute)))
+	}
+	switch {
+	case ok && route.Connected:
+		set(sondev1.ConditionClientConnected, metav1.ConditionTrue, sondev1.ReasonClientConnected, "the developer's machine is connected")
+		return true
+	case ok && !route.Heartbeat.IsZero():
+		set(sondev1.ConditionClientConnected, metav1.ConditionFalse, sondev1.ReasonClientLost, "the developer's machine does not answer; the app answers requests")
+	default:
+		set(sondev1.ConditionClientConnected, metav1.ConditionFalse, sondev1.ReasonClientAwaited,
+			"the developer's machine is not connected: create requests with kubectl sonde intercept, which connects it")
+	}
+	return false
+}
+
+// podEntry describes one Pod of the target.
+func podEntry(q *request, o *observation, p *plan, done *actions, pod *slim.Pod) sondev1.InterceptPod {
+	uid := pod.GetUID()
+	e := sondev1.InterceptPod{Name: pod.GetName(), UID: string(uid), Node: pod.Node()}
+	if c := current(o.carriers[uid]); c != nil {
+		e.Job = c.job.GetName()
+		e.Message = c.waiting()
+	}
+	switch {
+	case p.excluded[uid] != "":
+		e.Message = p.excluded[uid]
+	case done.refused[uid] != "":
+		e.Message = done.refused[uid]
+	}
+	e.Message = text.Ellipsis(e.Message, maxMessage)
+	if o.status == nil {
+		return e
+	}
+	status := o.status.Carriers[string(uid)]
+	e.Active = status.Connected && slices.Contains(status.Steered, uint16(q.Spec.TargetContainerPort)) //nolint:gosec // the schema bounds it
+	if e.Active {
+		e.Message = ""
+	}
+	e.InterceptCounters = countersOf(status.Routes[string(q.UID)])
+	return e
+}
+
+func countersOf(c tunnel.Counters) sondev1.InterceptCounters {
+	n := func(v uint64) int64 { return int64(min(v, 1<<62)) } //nolint:gosec // bounded
+	return sondev1.InterceptCounters{
+		Connections: n(c.Connections), Matched: n(c.Matched), Passed: n(c.Passed), Failed: n(c.Failed), Overlaps: n(c.Overlaps),
+		BytesToClient: n(c.BytesToClient), BytesFromClient: n(c.BytesFromClient),
+	}
+}
+
+// current returns the newest carrier of a Pod that is not being deleted.
+func current(carriers []*carrier) *carrier {
+	var newest *carrier
+	for _, c := range carriers {
+		if c.job.GetDeletionTimestamp() == nil && (newest == nil || attemptOf(c.job.GetName()) > attemptOf(newest.job.GetName())) {
+			newest = c
+		}
+	}
+	return newest
+}
+
+// waiting says what a carrier that does not intercept yet waits for, or why it has failed.
+func (c *carrier) waiting() string {
+	if c.agent == nil {
+		if c.ended() {
+			return "the carrier has failed; another one follows"
+		}
+		return "the carrier's Pod is being created"
+	}
+	pod := c.agent.Expand()
+	for _, s := range pod.Status.ContainerStatuses {
+		switch {
+		case s.State.Terminated != nil && s.State.Terminated.Message != "":
+			return s.Name + " has ended: " + s.State.Terminated.Message
+		case s.State.Waiting != nil && s.State.Waiting.Message != "":
+			return s.State.Waiting.Reason + ": " + s.State.Waiting.Message
+		}
+	}
+	for _, condition := range pod.Status.Conditions {
+		if condition.Status != "True" && condition.Message != "" {
+			return condition.Message
+		}
+	}
+	return "the carrier is starting"
+}
+
+// podsCondition reports whether at least one Pod is intercepted, and writes whether all are.
+func podsCondition(q *request, set func(string, metav1.ConditionStatus, string, string)) bool {
+	active, problem, excluded := 0, "", 0
+	for i := range q.Status.Pods {
+		e := &q.Status.Pods[i]
+		switch {
+		case e.Active:
+			active++
+		case problem == "" && e.Message != "":
+			problem = "Pod " + e.Name + ": " + e.Message
+		}
+		if !e.Active && e.Job == "" && e.Message != "" {
+			excluded++
+		}
+	}
+	all := len(q.Status.Pods)
+	counted := fmt.Sprintf("%d of %d Pods", active, all)
+	switch {
+	case !q.targetFound:
+		set(sondev1.ConditionIntercepted, metav1.ConditionFalse, sondev1.ReasonTargetNotFound, "the target does not exist; it is intercepted when it does")
+	case all == 0:
+		set(sondev1.ConditionIntercepted, metav1.ConditionFalse, sondev1.ReasonNoPods, "the target has no running Pod; its Pods are intercepted when they start")
+	case active == all:
+		set(sondev1.ConditionIntercepted, metav1.ConditionTrue, sondev1.ReasonIntercepted, counted)
+	case excluded == all && all > 0:
+		set(sondev1.ConditionIntercepted, metav1.ConditionFalse, sondev1.ReasonNotInterceptable, problem)
+	default:
+		if problem != "" {
+			counted += "; " + problem
+		}
+		set(sondev1.ConditionIntercepted, metav1.ConditionFalse, sondev1.ReasonCarriersStarting, text.Ellipsis(counted, maxMessage))
+	}
+	return active > 0
+}
+
+// summary is the note of a transition's event.
+func summary(q *request) string {
+	for _, kind := range []string{sondev1.ConditionAdmitted, sondev1.ConditionClientConnected, sondev1.ConditionIntercepted} {
+		if c := apimeta.FindStatusCondition(q.Status.Conditions, kind); c != nil && c.Status != metav1.ConditionTrue {
+			return c.Message
+		}
+	}
+	return "the developer's machine answers"
+}

@@ -1,0 +1,162 @@
+package intercept
+
+import (
+	"bytes"
+	"context"
+	"crypto/tls"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/sonde-operator/sonde/internal/wire/tunnel"
+)
+
+const (
+	// stowawayTimeout bounds one request to Stowaway, and a connection to it.
+	stowawayTimeout = 3 * time.Second
+	// maxStatus bounds Stowaway's answer in bytes.
+	maxStatus = 8 << 20
+	// maxKeys bounds how many carriers' keys are remembered.
+	maxKeys = 4096
+)
+
+// Stowaway is the manager's connection to Stowaway. It is made when it is needed, and kept.
+type Stowaway struct {
+	mu   sync.Mutex
+	peer *tunnel.Peer
+	// to is the key of the Stowaway that peer is connected to.
+	to tunnel.PublicKey
+	// keys of carriers by their name.
+	keys map[string]tunnel.PublicKey
+	// deployed is the manager's key with which this process has applied the Deployment.
+	deployed tunnel.PublicKey
+}
+
+// Close ends the connection, and forgets what was applied.
+func (s *Stowaway) Close() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.disconnect()
+	s.deployed, s.keys = "", nil
+}
+
+func (s *Stowaway) disconnect() {
+	if s.peer != nil {
+		s.peer.Close()
+		s.peer = nil
+	}
+}
+
+// Status asks for Stowaway's status.
+func (s *Stowaway) Status(ctx context.Context, o *stowawayObjects) (*tunnel.Status, error) {
+	body, err := s.do(ctx, o, http.MethodGet, tunnel.PathStatus, nil)
+	if err != nil {
+		return nil, err
+	}
+	status := &tunnel.Status{}
+	if err := json.Unmarshal(body, status); err != nil {
+		return nil, fmt.Errorf("parse Stowaway's status: %w", err)
+	}
+	return status, nil
+}
+
+// Push replaces Stowaway's state.
+func (s *Stowaway) Push(ctx context.Context, o *stowawayObjects, state tunnel.State) error {
+	body, err := json.Marshal(state)
+	if err != nil {
+		return fmt.Errorf("marshal state: %w", err)
+	}
+	_, err = s.do(ctx, o, http.MethodPut, tunnel.PathState, body)
+	return err
+}
+
+func (s *Stowaway) do(ctx context.Context, o *stowawayObjects, method, path string, body []byte) ([]byte, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	ctx, cancel := context.WithTimeout(ctx, stowawayTimeout)
+	defer cancel()
+	if err := s.connect(ctx, o); err != nil {
+		return nil, err
+	}
+	r, err := tunnel.NewRequest(ctx, method, path, bytes.NewReader(body))
+	if err != nil {
+		return nil, err
+	}
+	response, err := s.peer.Do(r)
+	if err != nil {
+		s.disconnect()
+		return nil, fmt.Errorf("ask Stowaway: %w", err)
+	}
+	defer response.Body.Close()
+	answer, err := io.ReadAll(io.LimitReader(response.Body, maxStatus))
+	if err != nil {
+		s.disconnect()
+		return nil, fmt.Errorf("read Stowaway's answer: %w", err)
+	}
+	if response.StatusCode/100 != 2 {
+		return nil, fmt.Errorf("Stowaway answers %s: %s", response.Status, strings.TrimSpace(string(answer)))
+	}
+	return answer, nil
+}
+
+func (s *Stowaway) connect(ctx context.Context, o *stowawayObjects) error {
+	if s.peer != nil {
+		select {
+		case <-s.peer.Gone():
+		default:
+			if s.to == o.key {
+				return nil
+			}
+		}
+		s.disconnect()
+	}
+	c, err := (&net.Dialer{}).DialContext(ctx, "tcp", net.JoinHostPort(o.address, strconv.Itoa(tunnel.PeerPort)))
+	if err != nil {
+		return fmt.Errorf("connect to Stowaway: %w", err)
+	}
+	secure := tls.Client(c, o.manager.ClientTLS(o.key))
+	if err := tunnel.Handshake(ctx, secure); err != nil {
+		return fmt.Errorf("connect to Stowaway: %w", err)
+	}
+	if s.peer, err = tunnel.NewPeer(secure); err != nil {
+		_ = secure.Close()
+		return err
+	}
+	s.to = o.key
+	return nil
+}
+
+func (s *Stowaway) carrierKey(name string) (tunnel.PublicKey, bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	key, ok := s.keys[name]
+	return key, ok
+}
+
+func (s *Stowaway) setCarrierKey(name string, key tunnel.PublicKey) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.keys == nil || len(s.keys) >= maxKeys {
+		s.keys = map[string]tunnel.PublicKey{}
+	}
+	s.keys[name] = key
+}
+
+// applied reports whether this process has applied the Deployment with this key. An operator of another version is another process.
+func (s *Stowaway) applied(manager tunnel.PublicKey) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.deployed == manager
+}
+
+func (s *Stowaway) setApplied(manager tunnel.PublicKey) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.deployed = manager
+}

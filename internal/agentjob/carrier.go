@@ -1,0 +1,147 @@
+package agentjob
+
+import (
+	"net/netip"
+	"strconv"
+	"time"
+
+	batchv1 "k8s.io/api/batch/v1"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	sondev1 "github.com/sonde-operator/sonde/api/v1alpha1"
+	"github.com/sonde-operator/sonde/internal/kind"
+	"github.com/sonde-operator/sonde/internal/naming"
+	"github.com/sonde-operator/sonde/internal/wire/tunnel"
+)
+
+// KindCarrier is the value of sondev1.LabelKind on the Jobs and Secrets of carriers. A carrier serves all InterceptRequests on its
+// target Pod, so its LabelUID is that Pod's UID.
+const KindCarrier = "Carrier"
+
+const (
+	// carrierDeadline is longer than any InterceptRequest lasts. It ends carriers if no operator comes back.
+	carrierDeadline = 24*time.Hour + Margin
+	// carrierKept is how long an ended carrier's Job is kept if no operator deletes it.
+	carrierKept = time.Hour
+	// carrierPrefix bounds the beginning of a carrier's name in bytes. It leaves room for a part of the Pod's UID and the attempt.
+	carrierPrefix = 40
+	openerMemory  = 96 * mi
+	carrierMemory = 192 * mi
+	// socketDir is the volume in which the opener's socket is, and socketPath is the socket.
+	socketDir  = "/control"
+	socketPath = socketDir + "/opener.sock"
+	// identityDir has the carrier's key in the file SecretIdentity.
+	identityDir = "/identity"
+	// SecretIdentity is the key of a carrier's Secret.
+	SecretIdentity = "identity.pem"
+)
+
+// CarrierPlan holds what differs between the Jobs of carriers.
+type CarrierPlan struct {
+	Name string
+	// Pod whose ports are intercepted; its name, namespace, UID and node are used.
+	Pod *corev1.Pod
+	// Stowaway's address and key.
+	Stowaway    netip.AddrPort
+	StowawayKey tunnel.PublicKey
+	// User of the carrier, made by KeeperUser. No other live Job may have it.
+	User int64
+}
+
+// CarrierName returns the name of the Job and of the Secret of an attempt to intercept a Pod.
+func CarrierName(pod *corev1.Pod, attempt int) string {
+	return naming.Cut("carrier-"+pod.Name, carrierPrefix) + "-" + naming.Short(pod.UID) + "-" + strconv.Itoa(attempt)
+}
+
+func carrierMeta(o Options, p CarrierPlan) metav1.ObjectMeta {
+	labels := naming.Own()
+	labels[sondev1.LabelAppName] = kind.Intercept.App
+	labels[sondev1.LabelKind], labels[sondev1.LabelUID] = KindCarrier, string(p.Pod.UID)
+	labels[sondev1.LabelTargetPodUID] = string(p.Pod.UID)
+	labels[sondev1.LabelKeeperUser] = strconv.FormatInt(p.User, 10)
+	return metav1.ObjectMeta{Name: p.Name, Namespace: o.Namespace, Labels: labels, Annotations: map[string]string{
+		sondev1.AnnotationOwner:           naming.Owner(p.Pod),
+		sondev1.AnnotationTargetNamespace: p.Pod.Namespace, sondev1.AnnotationTargetPod: p.Pod.Name, sondev1.AnnotationTargetNode: p.Pod.Spec.NodeName,
+	}}
+}
+
+// CarrierSecret returns the Secret with the key of a carrier.
+func CarrierSecret(o Options, p CarrierPlan, identity []byte) *corev1.Secret {
+	return &corev1.Secret{
+		ObjectMeta: carrierMeta(o, p), Immutable: new(true), Type: corev1.SecretTypeOpaque, Data: map[string][]byte{SecretIdentity: identity},
+	}
+}
+
+// Carrier returns the Job that intercepts ports of one Pod: an opener and its carrier.
+func Carrier(o Options, p CarrierPlan) *batchv1.Job {
+	object := carrierMeta(o, p)
+	template := *object.DeepCopy()
+	template.Name, template.Namespace = "", ""
+	template.Annotations["openshift.io/required-scc"] = RequiredSCC
+	spec := NodePod(p.Pod.Spec.NodeName, 2, opener(o, p), carrier(o, p))
+	spec.Volumes = []corev1.Volume{
+		{Name: volumeControl, VolumeSource: corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{
+			Medium: corev1.StorageMediumMemory, SizeLimit: resource.NewQuantity(mi, resource.BinarySI),
+		}}},
+		{Name: volumeTLS, VolumeSource: corev1.VolumeSource{Secret: &corev1.SecretVolumeSource{SecretName: p.Name, DefaultMode: new(int32(0o444))}}},
+	}
+	replace := batchv1.Failed // never a second carrier beside one that is still ending
+	return &batchv1.Job{
+		ObjectMeta: object,
+		Spec: batchv1.JobSpec{
+			Parallelism: new(int32(1)), Completions: new(int32(1)), BackoffLimit: new(int32(0)), PodReplacementPolicy: &replace,
+			ActiveDeadlineSeconds: new(seconds(carrierDeadline)), TTLSecondsAfterFinished: new(int32(seconds(carrierKept))),
+			Template: corev1.PodTemplateSpec{ObjectMeta: template, Spec: spec},
+		},
+	}
+}
+
+// opener returns the container with rights on the node. It enters the target's network namespace and steers its ports.
+func opener(o Options, p CarrierPlan) corev1.Container {
+	return corev1.Container{
+		Name: "opener", Image: o.Image, ImagePullPolicy: corev1.PullIfNotPresent,
+		Command: []string{"/agent"}, Args: []string{
+			"opener", "--pod-uid", string(p.Pod.UID), "--pod-name", p.Pod.Name, "--carrier-user", strconv.FormatInt(p.User, 10), "--socket", socketPath,
+		},
+		Env:                      []corev1.EnvVar{{Name: "GOMEMLIMIT", Value: strconv.Itoa(openerMemory * 3 / 4)}},
+		SecurityContext:          probeSecurity(o.Privilege, false),
+		Resources:                agentResources("20m", 24*mi, openerMemory),
+		TerminationMessagePolicy: corev1.TerminationMessageFallbackToLogsOnError,
+		VolumeMounts:             []corev1.VolumeMount{{Name: volumeControl, MountPath: socketDir}},
+	}
+}
+
+// carrier returns the container that parses the traffic. It has no rights on the node.
+func carrier(o Options, p CarrierPlan) corev1.Container {
+	return corev1.Container{
+		Name: "carrier", Image: o.Image, ImagePullPolicy: corev1.PullIfNotPresent,
+		Command: []string{"/agent"}, Args: []string{
+			"carrier", "--socket", socketPath, "--stowaway", p.Stowaway.String(), "--stowaway-key", string(p.StowawayKey),
+			"--identity", identityDir + "/" + SecretIdentity, "--pod-uid", string(p.Pod.UID), "--pod", naming.Owner(p.Pod),
+		},
+		Env: []corev1.EnvVar{{Name: "GOMEMLIMIT", Value: strconv.Itoa(carrierMemory * 3 / 4)}},
+		SecurityContext: &corev1.SecurityContext{
+			RunAsNonRoot: new(true), RunAsUser: new(p.User), RunAsGroup: new(p.User),
+			AllowPrivilegeEscalation: new(false), ReadOnlyRootFilesystem: new(true),
+			Capabilities:   &corev1.Capabilities{Drop: []corev1.Capability{"ALL"}},
+			SeccompProfile: &corev1.SeccompProfile{Type: corev1.SeccompProfileTypeRuntimeDefault},
+		},
+		Resources:                agentResources("20m", 24*mi, carrierMemory),
+		TerminationMessagePolicy: corev1.TerminationMessageFallbackToLogsOnError,
+		VolumeMounts: []corev1.VolumeMount{
+			{Name: volumeControl, MountPath: socketDir}, {Name: volumeTLS, MountPath: identityDir, ReadOnly: true},
+		},
+	}
+}
+
+// agentResources requests cpu and memory in bytes, and limits the memory.
+func agentResources(cpu string, request, limit int64) corev1.ResourceRequirements {
+	return corev1.ResourceRequirements{
+		Requests: corev1.ResourceList{
+			corev1.ResourceCPU: resource.MustParse(cpu), corev1.ResourceMemory: *resource.NewQuantity(request, resource.BinarySI),
+		},
+		Limits: corev1.ResourceList{corev1.ResourceMemory: *resource.NewQuantity(limit, resource.BinarySI)},
+	}
+}

@@ -1,0 +1,179 @@
+// Package intercept admits InterceptRequests and stamps them with their requester.
+package intercept
+
+import (
+	"context"
+	"fmt"
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/utils/clock"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/webhook"
+
+	sondev1 "github.com/sonde-operator/sonde/api/v1alpha1"
+	"github.com/sonde-operator/sonde/internal/kind"
+	"github.com/sonde-operator/sonde/internal/operator/access"
+	"github.com/sonde-operator/sonde/internal/operator/pause"
+	"github.com/sonde-operator/sonde/internal/operator/route"
+	"github.com/sonde-operator/sonde/internal/operator/stamp"
+	"github.com/sonde-operator/sonde/internal/operator/target"
+	"github.com/sonde-operator/sonde/webhooks/admission"
+)
+
+// +kubebuilder:rbac:groups=monitoring.openshift.tpg,resources=interceptrequests,verbs=get;list
+
+// maxPerNamespace is how many unfinished InterceptRequests a namespace may have.
+const maxPerNamespace = 50
+
+// Handler admits InterceptRequests. It fails closed. It writes nothing but reviews, which the API server does not store, so a dry
+// run changes nothing.
+type Handler struct {
+	// Live reads from the API server: a cache could be older than an admin's last change.
+	Live client.Reader
+	// Cache of all InterceptRequests. Two requests that are created within the moment that it lags may both be admitted; the
+	// controller gives the port to the older one.
+	Cache client.Reader
+	// Reviews are not cached.
+	Reviews access.Reviews
+	// Key of the stamp.
+	Key []byte
+	// OperatorNamespace holds no requests and no targets.
+	OperatorNamespace string
+	Clock             clock.PassiveClock
+}
+
+// Handle implements admission.Handler of controller-runtime.
+func (h *Handler) Handle(ctx context.Context, req webhook.AdmissionRequest) webhook.AdmissionResponse {
+	return admission.Handle(ctx, req, h.Key, h.create)
+}
+
+func (h *Handler) create(ctx context.Context, req webhook.AdmissionRequest) (admission.Granted, error) {
+	r := &sondev1.InterceptRequest{}
+	if err := admission.Decode(req.Object.Raw, r); err != nil {
+		return admission.Granted{}, err
+	}
+	r.Namespace = req.Namespace // the object may name another, or none
+	who := access.FromUserInfo(req.UserInfo)
+	namespaceUID, err := h.decide(ctx, r, who)
+	if err != nil {
+		return admission.Granted{}, err
+	}
+	annotations, err := stamp.Sign(h.Key, req.Namespace, kind.Intercept.Name, &r.Spec, stamp.Claim{
+		Requester: who, TargetNamespaceUID: namespaceUID, IssuedAt: h.Clock.Now(), RequestUID: string(req.UID),
+	})
+	return admission.Granted{Annotations: annotations}, err
+}
+
+// decide returns the UID of the target's namespace. The order matters: no answer says anything about a namespace before the
+// requester's right to intercept there is proven.
+func (h *Handler) decide(ctx context.Context, r *sondev1.InterceptRequest, who access.Requester) (string, error) {
+	if err := checkShape(r); err != nil {
+		return "", err
+	}
+	if err := h.checkPause(ctx); err != nil {
+		return "", err
+	}
+	in, ref := r.AgentTarget()
+	if r.Namespace == h.OperatorNamespace || in == h.OperatorNamespace {
+		return "", admission.Forbidden("namespace %s is the operator's own: nothing is intercepted from there or in there; create the InterceptRequest in the namespace of its target", h.OperatorNamespace)
+	}
+	if err := admission.RequireHub(ctx, h.Live, kind.Intercept.Name, r.Namespace, in); err != nil {
+		return "", err
+	}
+	if err := admission.RequirePods(ctx, h.Reviews, kind.Intercept.Verb, who, in); err != nil {
+		return "", err
+	}
+	if _, err := route.Match(r.Spec.Match).Compile(); r.Spec.Match != nil && err != nil {
+		return "", admission.Invalid("match: %v", err)
+	}
+	ns, err := admission.TargetNamespace(ctx, h.Live, in)
+	if err != nil {
+		return "", err
+	}
+	if ns.Labels[sondev1.LabelOptOut] == "true" {
+		return "", admission.Forbidden("a cluster admin has closed namespace %s by the label %s=true: ask them to remove it", in, sondev1.LabelOptOut)
+	}
+	if err := h.checkTarget(ctx, r, in, ref); err != nil {
+		return "", err
+	}
+	return string(ns.UID), h.checkOthers(ctx, r, in, ref)
+}
+
+func (h *Handler) checkPause(ctx context.Context) error {
+	paused, err := pause.Requested(ctx, h.Live, h.OperatorNamespace)
+	if err != nil {
+		return err
+	}
+	if paused {
+		return admission.Forbidden("%s", pause.Message(h.OperatorNamespace, kind.Intercept.Name))
+	}
+	return nil
+}
+
+func (h *Handler) checkTarget(ctx context.Context, r *sondev1.InterceptRequest, in string, ref sondev1.TargetReference) error {
+	spec, err := admission.TargetPodSpec(ctx, h.Live, in, ref)
+	switch {
+	case apierrors.IsNotFound(err):
+		return admission.TargetNotFound(in, ref)
+	case err != nil:
+		return err
+	case spec.HostNetwork:
+		return admission.Invalid("the Pods of %s have hostNetwork: true, so their ports are the node's: a port of such a Pod cannot be intercepted", admission.TargetText(in, ref))
+	}
+	if name := r.Spec.TargetContainer; name != "" && !hasContainer(spec, name) {
+		return admission.Invalid("%s has no container %s (it has %s): write one of these, or leave targetContainer out", admission.TargetText(in, ref), name, target.ContainersText(spec))
+	}
+	return nil
+}
+
+func hasContainer(spec *corev1.PodSpec, name string) bool {
+	return len(target.ContainersNotFound(spec, []string{name})) == 0
+}
+
+// checkOthers refuses a request that takes the same connections as another one.
+func (h *Handler) checkOthers(ctx context.Context, r *sondev1.InterceptRequest, in string, ref sondev1.TargetReference) error {
+	var others sondev1.InterceptRequestList
+	if err := h.Cache.List(ctx, &others, client.UnsafeDisableDeepCopy); err != nil {
+		return fmt.Errorf("list InterceptRequests: %w", err)
+	}
+	home := 0
+	for i := range others.Items {
+		o := &others.Items[i]
+		if o.Ended() || !o.DeletionTimestamp.IsZero() {
+			continue
+		}
+		if o.Namespace == r.Namespace {
+			home++
+		}
+		namespace, with := o.AgentTarget()
+		if namespace != in || with != ref || o.Spec.TargetContainerPort != r.Spec.TargetContainerPort {
+			continue
+		}
+		holder := o.Namespace + "/" + o.Name
+		switch {
+		case r.Spec.Match == nil && o.Spec.Match == nil:
+			return admission.Invalid("InterceptRequest %s takes every connection to port %d of %s already: add a match, such as a header, to take some of them, or wait until it ends",
+				holder, r.Spec.TargetContainerPort, admission.TargetText(in, ref))
+		case r.Spec.Match != nil && o.Spec.Match != nil && equality.Semantic.DeepEqual(normal(r.Spec.Match), normal(o.Spec.Match)):
+			return admission.Invalid("InterceptRequest %s has the same match on port %d of %s: change yours, for example the value of a header, or wait until it ends",
+				holder, r.Spec.TargetContainerPort, admission.TargetText(in, ref))
+		}
+	}
+	if home >= maxPerNamespace {
+		return admission.TooMany("namespace %s has %d InterceptRequests that have not ended, and may have %d: delete some", r.Namespace, home, maxPerNamespace)
+	}
+	return nil
+}
+
+// normal returns a match with its headers in one order.
+func normal(m *sondev1.InterceptMatch) *sondev1.InterceptMatch {
+	c := m.DeepCopy()
+	if c.Require == "" {
+		c.Require = sondev1.MatchAll
+	}
+	slices.SortFunc(c.Headers, compareHeaders)
+	return c
+}

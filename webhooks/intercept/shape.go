@@ -1,0 +1,68 @@
+package intercept
+
+import (
+	"cmp"
+	"strings"
+	"time"
+
+	sondev1 "github.com/sonde-operator/sonde/api/v1alpha1"
+	"github.com/sonde-operator/sonde/internal/wire/duration"
+	"github.com/sonde-operator/sonde/webhooks/admission"
+)
+
+// checkShape refuses what the schema would refuse after the webhook, as far as the webhook uses it.
+func checkShape(r *sondev1.InterceptRequest) error {
+	s := &r.Spec
+	targets := 0
+	for _, set := range []bool{s.TargetPod != "", s.TargetDeployment != "", s.TargetRef != nil} {
+		if set {
+			targets++
+		}
+	}
+	_, ref := r.AgentTarget()
+	switch {
+	case targets != 1:
+		return admission.Invalid("name one target: set targetDeployment: NAME, targetPod: NAME, or targetRef: {kind: Deployment|StatefulSet|DaemonSet|Pod, name: NAME}")
+	case s.TargetNamespace != "" && !admission.IsNamespaceName(s.TargetNamespace):
+		return admission.Invalid("targetNamespace must be the name of a namespace, like shop; leave it out for the request's own")
+	case !admission.IsObjectName(ref.Name):
+		return admission.Invalid("the target's name must be that of a workload, like web")
+	case s.TargetContainerPort < 1 || s.TargetContainerPort > 65535:
+		return admission.Invalid("targetContainerPort must be a TCP port on which the workload listens, from 1 to 65535")
+	}
+	return cmp.Or(
+		checkTime("gracePeriod", s.GracePeriod, time.Second, 10*time.Minute, "between 1s and 10m"),
+		checkTime("expiresAfter", s.ExpiresAfter, 10*time.Second, 24*time.Hour, "between 10s and 24h"),
+	)
+}
+
+func checkTime(field, text string, least, most time.Duration, bounds string) error {
+	if len(text) > 16 {
+		return admission.Invalid("%s has %d characters: write seconds, like \"30\", or hours, minutes and seconds, like \"90s\", \"5m\" or \"1h30m\"", field, len(text))
+	}
+	d, err := duration.Parse(text)
+	if err != nil {
+		return admission.Invalid("%s: %v", field, err)
+	}
+	if d < least || d > most {
+		return admission.Invalid("%s must lie %s", field, bounds)
+	}
+	return nil
+}
+
+// compareHeaders orders the conditions of a match, so that matches can be compared.
+func compareHeaders(a, b sondev1.HeaderMatch) int {
+	return cmp.Or(strings.Compare(strings.ToLower(a.Name), strings.ToLower(b.Name)), strings.Compare(textOf(a), textOf(b)))
+}
+
+func textOf(h sondev1.HeaderMatch) string {
+	var parts []string
+	for _, p := range []*string{h.Exact, h.Prefix, h.Regex} {
+		part := "-"
+		if p != nil {
+			part = "+" + *p
+		}
+		parts = append(parts, part)
+	}
+	return strings.Join(parts, "\x00")
+}
