@@ -1,0 +1,200 @@
+package carrier
+
+import (
+	"net"
+	"net/netip"
+	"sync"
+	"time"
+
+	"github.com/sonde-operator/sonde/internal/wire/tunnel"
+)
+
+// lingerTime is how long the peer's bytes are thrown away after an early response, so that it can read the response.
+const lingerTime = 500 * time.Millisecond
+
+// conn is one accepted connection.
+type conn struct {
+	carrier *Carrier
+	down    *net.TCPConn
+	// to is the address that the peer connected to.
+	to netip.AddrPort
+	// wg has the goroutines that read upstreams.
+	wg sync.WaitGroup
+
+	// Of the goroutine that reads the peer.
+	in       buffer
+	scanner  headScanner
+	head     head
+	headSize int
+	requests int
+
+	mu sync.Mutex
+	// settled is signalled when any of these change.
+	settled sync.Cond
+	app     *upstream
+	client  *upstream
+	// last got the newest request.
+	last *upstream
+	// raw gets all further bytes of the peer.
+	raw *upstream
+	// final: raw has had its last request.
+	final bool
+	// discard: further bytes of the peer are thrown away.
+	discard bool
+	// noMore: the peer has ended its direction.
+	noMore   bool
+	closed   bool
+	exchange exchange
+}
+
+// exchange is a request whose response is not complete. Without one, up is nil.
+type exchange struct {
+	up *upstream
+	// method and path for the history.
+	method, path string
+	// sending its first bytes: whether the upstream takes them is not known.
+	sending bool
+	// asked and answered: request and response are complete.
+	asked, answered bool
+	// abandoned: the upstream did not take the whole request.
+	abandoned bool
+	// expects a 100. continued: it came. started: the body did. skipped: the final response came before both, so nobody knows
+	// whether the body follows.
+	expects, continued, started, skipped bool
+	upgrade, last, recorded              bool
+	// endless: the client's response ends nowhere.
+	endless bool
+	// begun: bytes of the upstream were taken for the response. status is the response's.
+	begun  bool
+	status int
+	// response belongs to the goroutine that reads up, while the exchange lasts.
+	response response
+}
+
+func newConn(c *Carrier, down *net.TCPConn, to netip.AddrPort) *conn {
+	one := &conn{carrier: c, down: down, to: to}
+	one.settled.L = &one.mu
+	return one
+}
+
+func (c *conn) routes() *portRoutes { return c.carrier.routing.Load().port(c.to.Port()) }
+
+// close ends everything. With abort the peers learn that it is no regular end.
+func (c *conn) close(abort bool) {
+	c.mu.Lock()
+	if c.closed {
+		c.mu.Unlock()
+		return
+	}
+	c.closed = true
+	c.record()
+	app, client := c.app, c.client
+	c.settled.Broadcast()
+	c.mu.Unlock()
+	if abort {
+		_ = c.down.SetLinger(0)
+		if app != nil {
+			_ = app.tcp.SetLinger(0)
+		}
+	}
+	_ = c.down.Close()
+	for _, up := range []*upstream{app, client} {
+		if up != nil {
+			_ = up.Close()
+		}
+	}
+}
+
+// closeIdle closes a connection that waits for a request. It reports whether the connection is closed.
+func (c *conn) closeIdle() bool {
+	c.mu.Lock()
+	idle := c.exchange.up == nil && c.raw == nil && c.last != nil
+	c.mu.Unlock()
+	if idle {
+		c.close(false)
+	}
+	return idle
+}
+
+// linger ends the direction to the peer, which may still send a request that got its response.
+func (c *conn) linger() {
+	_ = c.down.CloseWrite()
+	_ = c.down.SetReadDeadline(time.Now().Add(lingerTime))
+}
+
+// adopt begins to read an upstream. It closes it if the connection is closed.
+func (c *conn) adopt(up *upstream) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.closed {
+		_ = up.Close()
+		return false
+	}
+	if up.app() {
+		c.app = up
+	} else {
+		c.client = up
+	}
+	c.wg.Go(func() { c.respond(up) })
+	return true
+}
+
+// detach gives up an upstream that has no exchange. The caller holds mu.
+func (c *conn) detach(up *upstream) {
+	if up == nil || up.detached {
+		return
+	}
+	up.detached = true
+	if c.app == up {
+		c.app = nil
+	}
+	if c.client == up {
+		c.client = nil
+	}
+	_ = up.Close()
+}
+
+// pinTo sends all further bytes of the peer to an upstream. The caller holds mu.
+func (c *conn) pinTo(up *upstream) {
+	c.raw = up
+	c.record()
+	if up.app() {
+		c.detach(c.client)
+	} else {
+		c.detach(c.app)
+	}
+	c.settled.Broadcast()
+}
+
+// complete ends the exchange if request and response are complete. It reports whether the connection is to be closed. The caller
+// holds mu.
+func (c *conn) complete() (closing bool) {
+	x := &c.exchange
+	if x.up == nil || !x.asked || !x.answered || c.raw != nil {
+		return false
+	}
+	c.record()
+	switch {
+	case x.last && x.up.app():
+		c.raw, c.final = x.up, true
+	case x.last:
+		c.discard = true
+	}
+	c.exchange = exchange{}
+	c.settled.Broadcast()
+	return c.noMore
+}
+
+// record adds the exchange to the history, once. The caller holds mu.
+func (c *conn) record() {
+	x := &c.exchange
+	if x.up == nil || x.recorded {
+		return
+	}
+	x.recorded = true
+	r := tunnel.Request{Pod: c.carrier.cfg.PodUID, Port: c.to.Port(), Method: x.method, Path: x.path, Status: x.status}
+	if x.up.route != nil {
+		r.Route, r.Client = x.up.route.id, true
+	}
+	c.carrier.history.add(&r)
+}

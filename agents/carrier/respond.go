@@ -1,0 +1,253 @@
+package carrier
+
+import (
+	"errors"
+	"io"
+)
+
+// step is what to do after some bytes of an upstream.
+type step int
+
+const (
+	again step = iota // look at the rest of the bytes
+	more              // read more
+	stop
+)
+
+// respond relays what an upstream sends, until it ends.
+func (c *conn) respond(up *upstream) {
+	var out buffer
+	defer out.free()
+	for {
+		if err := out.fill(up); err != nil {
+			c.upstreamEnded(up, err, out.bytes())
+			return
+		}
+		for next := again; next != more && out.len() > 0; {
+			if next = c.relay(up, &out); next == stop {
+				return
+			}
+		}
+	}
+}
+
+// relay looks at bytes of an upstream.
+func (c *conn) relay(up *upstream, out *buffer) step {
+	c.mu.Lock()
+	x := &c.exchange
+	switch {
+	case c.closed || up.detached:
+		c.mu.Unlock()
+		return stop
+	case c.raw == up:
+		c.mu.Unlock()
+		c.relayAll(up, out)
+		return stop
+	case x.up != up || x.answered:
+		return c.unsolicited(up)
+	}
+	x.begun = true
+	c.mu.Unlock()
+	if !x.response.final {
+		return c.relayHead(up, out)
+	}
+	return c.relayBody(up, out, 0)
+}
+
+// unsolicited handles bytes without a request. An app may speak first, or say why it is about to close. A client that does is not
+// trusted any more, because its bytes could be taken for another's response. The caller holds mu, which is released.
+func (c *conn) unsolicited(up *upstream) step {
+	current := c.last == up || c.last == nil
+	if current && up.app() {
+		if c.last == nil {
+			c.routes().passed()
+		}
+		c.pinTo(up)
+		c.mu.Unlock()
+		return again
+	}
+	if !current {
+		c.detach(up)
+	}
+	c.mu.Unlock()
+	if current {
+		c.close(true)
+	}
+	return stop
+}
+
+// relayAll relays a pinned upstream to its end.
+func (c *conn) relayAll(up *upstream, out *buffer) {
+	if _, err := c.down.Write(out.bytes()); err != nil {
+		c.close(true)
+		return
+	}
+	out.free()
+	err := copyAll(c.down, up)
+	if err == nil {
+		err = io.EOF
+	}
+	c.upstreamEnded(up, err, nil)
+}
+
+// relayHead relays a head when it is complete.
+func (c *conn) relayHead(up *upstream, out *buffer) step {
+	x := &c.exchange
+	r := &x.response
+	n := r.readHead(out.bytes())
+	if n == 0 {
+		return more
+	}
+	if !r.final {
+		if r.status == 100 {
+			c.mu.Lock()
+			x.continued = true
+			c.mu.Unlock()
+		}
+		return c.write(out, n)
+	}
+	c.mu.Lock()
+	x.status = r.status
+	x.last = x.last || r.last
+	x.skipped = x.expects && !x.continued && !x.started && !x.asked
+	if x.skipped {
+		x.last = true
+	}
+	x.endless = r.opaque && !up.app()
+	pinned := r.tunnel && (up.app() || x.upgrade || r.toConnect) || r.opaque && up.app()
+	if pinned {
+		c.pinTo(up)
+	}
+	c.settled.Broadcast()
+	c.mu.Unlock()
+	switch {
+	case pinned:
+		return again
+	case r.tunnel: // the client would get what later requests of this connection carry
+		c.close(true)
+		return stop
+	case r.opaque:
+		r.body = body{kind: untilClose}
+	}
+	return c.relayBody(up, out, n)
+}
+
+// relayBody relays the part of a body that begins after skip bytes, and these.
+func (c *conn) relayBody(up *upstream, out *buffer, skip int) step {
+	x := &c.exchange
+	b := &x.response.body
+	n, err := b.feed(out.bytes()[skip:])
+	if err != nil {
+		if !up.app() {
+			c.close(true)
+			return stop
+		}
+		c.mu.Lock()
+		c.pinTo(up)
+		c.mu.Unlock()
+		return again
+	}
+	if c.write(out, skip+n) == stop {
+		return stop
+	}
+	if b.kind == sized && b.left > largeBuffer && up.tcp != nil {
+		n, err := splice(c.down, up.tcp, b.left)
+		b.left -= n
+		if err != nil {
+			c.upstreamEnded(up, err, nil)
+			return stop
+		}
+	}
+	if !x.response.done() {
+		out.grow()
+		return again
+	}
+	return c.answered()
+}
+
+// answered ends the response of the exchange.
+func (c *conn) answered() step {
+	c.mu.Lock()
+	c.exchange.answered = true
+	abandoned := c.exchange.abandoned
+	closing := c.complete()
+	c.mu.Unlock()
+	switch {
+	case closing:
+		c.close(false)
+		return stop
+	case abandoned:
+		c.linger()
+	}
+	return again
+}
+
+// write sends the first n bytes to the peer.
+func (c *conn) write(out *buffer, n int) step {
+	if _, err := c.down.Write(out.bytes()[:n]); err != nil {
+		c.close(true)
+		return stop
+	}
+	out.skip(n)
+	return again
+}
+
+// upstreamEnded handles the end of an upstream. held are bytes of a head that is not complete.
+func (c *conn) upstreamEnded(up *upstream, err error, held []byte) {
+	regular := errors.Is(err, io.EOF)
+	c.mu.Lock()
+	up.ended, up.endedBy = true, err
+	x := &c.exchange
+	switch {
+	case c.closed || up.detached:
+		c.mu.Unlock()
+	case c.raw == up:
+		lingering := c.discard || c.final
+		c.mu.Unlock()
+		switch {
+		case !regular:
+			c.close(true)
+		case lingering:
+			c.linger()
+		default:
+			_ = c.down.CloseWrite() // fails if the peer has gone, which the other goroutine handles
+		}
+	case x.up != up:
+		mirror := c.last == up && regular
+		if !mirror {
+			c.detach(up)
+		}
+		c.mu.Unlock()
+		if mirror { // as the peer would see it without a carrier
+			c.close(false)
+		}
+	case x.sending:
+		c.mu.Unlock() // send decides
+	default:
+		c.mu.Unlock()
+		c.exchangeEnded(up, regular, held)
+	}
+}
+
+// exchangeEnded handles the end of an upstream in the middle of an exchange. The response is never continued from elsewhere.
+func (c *conn) exchangeEnded(up *upstream, regular bool, held []byte) {
+	if up.app() && len(held) > 0 {
+		_, _ = c.down.Write(held)
+	}
+	c.mu.Lock()
+	x := &c.exchange
+	whole := x.answered || regular && x.response.final && x.response.body.kind == untilClose
+	x.answered = x.answered || whole
+	if whole {
+		c.discard = true
+		c.complete()
+		c.settled.Broadcast()
+	}
+	c.mu.Unlock()
+	if !whole {
+		c.close(!regular)
+		return
+	}
+	_ = up.Close() // ends a write that waits
+	c.linger()
+}

@@ -1,0 +1,103 @@
+package carrier
+
+import (
+	"bytes"
+	"strings"
+)
+
+// response follows one response to a request: interim heads, the final head, and the body.
+type response struct {
+	// Of the request.
+	toHead, toConnect bool
+
+	status int // of the last head; 0 before it
+	final  bool
+	// tunnel: the connection changes its protocol after this head.
+	tunnel bool
+	// opaque: where the response ends is not known.
+	opaque bool
+	// last: the server handles no further request on this connection.
+	last bool
+	body body
+}
+
+// done reports whether the response is complete.
+func (r *response) done() bool { return r.final && !r.tunnel && !r.opaque && r.body.done() }
+
+// readHead reads the head at the start of b, and returns its length, or 0 if it is not complete. A head that makes no sense is
+// opaque.
+func (r *response) readHead(b []byte) int {
+	n := endOfResponseHead(b)
+	if n == 0 {
+		if len(b) >= maxHead || !bytes.HasPrefix(b, []byte("HTTP/1.")[:min(len(b), 7)]) {
+			r.final, r.opaque = true, true
+			return len(b)
+		}
+		return 0
+	}
+	r.parse(string(b[:n]))
+	return n
+}
+
+// endOfResponseHead accepts line ends without CR, as clients do.
+func endOfResponseHead(b []byte) int {
+	at := 0
+	for {
+		i := bytes.IndexByte(b[at:], '\n')
+		if i < 0 {
+			return 0
+		}
+		if at > 0 && (i == 0 || i == 1 && b[at] == '\r') {
+			return at + i + 1
+		}
+		at += i + 1
+	}
+}
+
+func (r *response) parse(text string) {
+	line, rest, _ := strings.Cut(text, "\n")
+	minor, status, ok := splitStatusLine(strings.TrimSuffix(line, "\r"))
+	if !ok {
+		r.final, r.opaque = true, true
+		return
+	}
+	r.status = status
+	if status < 200 && status != 101 {
+		return
+	}
+	r.final = true
+	f := framing{length: -1}
+	for line := range strings.SplitSeq(rest, "\n") {
+		name, value, _ := strings.Cut(strings.TrimSuffix(line, "\r"), ":")
+		f.note(name, trim(value))
+	}
+	r.last = f.close || minor == 0 && !f.keepAlive
+	switch {
+	case status == 101, r.toConnect && status < 300:
+		r.tunnel = true
+	case r.toHead, status == 204, status == 304:
+	case f.bad, f.encodings > 1, f.encodings == 1 && (f.length >= 0 || minor == 0 || !f.chunked):
+		r.opaque = true
+	case f.chunked:
+		r.body = body{kind: chunked}
+	case f.length >= 0:
+		r.body = body{kind: sized, left: f.length}
+	default:
+		r.body = body{kind: untilClose}
+	}
+}
+
+// splitStatusLine reads "HTTP/1.x 200 reason".
+func splitStatusLine(line string) (minor byte, status int, ok bool) {
+	const shortest = len("HTTP/1.1 200")
+	if len(line) < shortest || line[:7] != "HTTP/1." || line[7] != '0' && line[7] != '1' || line[8] != ' ' || len(line) > shortest && line[shortest] != ' ' {
+		return 0, 0, false
+	}
+	for _, c := range line[9:shortest] {
+		if c < '0' || c > '9' {
+			return 0, 0, false
+		}
+		status = status*10 + int(c-'0')
+	}
+	return line[7] - '0', status, status >= 100
+}

@@ -1,0 +1,69 @@
+package carrier
+
+import (
+	"io"
+	"net"
+
+	"github.com/sonde-operator/sonde/internal/wire/tunnel"
+)
+
+type duplex = tunnel.Duplex
+
+// upstream is the app or a client, as one connection uses it.
+type upstream struct {
+	duplex
+	// tcp is the connection to the app; nil for a client.
+	tcp *net.TCPConn
+	// route of a client; nil for the app.
+	route *route
+	// ended: nothing more can be read; endedBy is why. detached: the conn uses it no more. The conn's mu guards them.
+	ended    bool
+	endedBy  error
+	detached bool
+}
+
+func (u *upstream) app() bool { return u.route == nil }
+
+func (u *upstream) Read(b []byte) (int, error) {
+	n, err := u.duplex.Read(b)
+	if u.route != nil && n > 0 {
+		u.route.fromClient.Add(uint64(n))
+	}
+	return n, err
+}
+
+func (u *upstream) Write(b []byte) (int, error) {
+	n, err := u.duplex.Write(b)
+	if u.route != nil && n > 0 {
+		u.route.toClient.Add(uint64(n))
+	}
+	return n, err
+}
+
+// copyAll copies until the source ends. The kernel copies between two TCP connections.
+func copyAll(to io.Writer, from io.Reader) error {
+	if u, ok := to.(*upstream); ok && u.tcp != nil {
+		to = u.tcp
+	}
+	if u, ok := from.(*upstream); ok && u.tcp != nil {
+		from = u.tcp
+	}
+	_, inKernel := to.(*net.TCPConn)
+	if _, ok := from.(*net.TCPConn); ok && inKernel {
+		_, err := io.Copy(to, from)
+		return err
+	}
+	large := largeBuffers.Get().(*[largeBuffer]byte)
+	defer largeBuffers.Put(large)
+	_, err := io.CopyBuffer(struct{ io.Writer }{to}, struct{ io.Reader }{from}, large[:])
+	return err
+}
+
+// splice copies n bytes between two TCP connections in the kernel. It returns io.ErrUnexpectedEOF if the source has fewer.
+func splice(to, from *net.TCPConn, n int64) (int64, error) {
+	copied, err := to.ReadFrom(&io.LimitedReader{R: from, N: n})
+	if err == nil && copied < n {
+		err = io.ErrUnexpectedEOF
+	}
+	return copied, err
+}
