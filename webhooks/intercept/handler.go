@@ -86,8 +86,10 @@ func (h *Handler) decide(ctx context.Context, r *sondev1.InterceptRequest, who a
 	if err := admission.RequirePods(ctx, h.Reviews, kind.Intercept.Verb, who, in); err != nil {
 		return "", err
 	}
-	if _, err := route.Match(r.Spec.Match).Compile(); r.Spec.Match != nil && err != nil {
-		return "", admission.Invalid("match: %v", err)
+	if match := route.Match(r.Spec.Match); match != nil {
+		if _, err := match.Compile(); err != nil {
+			return "", admission.Invalid("match: %v", err)
+		}
 	}
 	ns, err := admission.TargetNamespace(ctx, h.Live, in)
 	if err != nil {

@@ -1,0 +1,250 @@
+package intercept
+
+import (
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	batchv1 "k8s.io/api/batch/v1"
+	corev1 "k8s.io/api/core/v1"
+	apimeta "k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	sondev1 "github.com/sonde-operator/sonde/api/v1alpha1"
+	"github.com/sonde-operator/sonde/internal/operator/slim"
+	"github.com/sonde-operator/sonde/internal/operator/target"
+	"github.com/sonde-operator/sonde/internal/wire/tunnel"
+)
+
+var noon = time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
+
+// intercepting is a request that was created a minute ago, for Pods with these names.
+func intercepting(name string, pods ...string) *request {
+	q := &request{
+		InterceptRequest: &sondev1.InterceptRequest{
+			ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: name, UID: types.UID("uid-" + name), CreationTimestamp: metav1.NewTime(noon.Add(-time.Minute))},
+			Spec:       sondev1.InterceptRequestSpec{TargetDeployment: "web", TargetContainerPort: 8080, GracePeriod: "10s", ExpiresAfter: "8h"},
+		},
+		expires: noon.Add(time.Hour), targetFound: true,
+	}
+	for _, p := range pods {
+		q.pods = append(q.pods, podNamed(p, nil))
+	}
+	return q
+}
+
+func podNamed(name string, change func(*corev1.Pod)) *slim.Pod {
+	pod := &corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: name, UID: types.UID("uid-" + name)},
+		Spec:       corev1.PodSpec{NodeName: "node-a"}, Status: corev1.PodStatus{Phase: corev1.PodRunning},
+	}
+	if change != nil {
+		change(pod)
+	}
+	return target.SlimPod(pod)
+}
+
+// carrierOf is the Job of an attempt on a Pod, created this long ago. ended is its condition, if any.
+func carrierOf(pod string, attempt string, age time.Duration, ended batchv1.JobConditionType) *carrier {
+	job := &batchv1.Job{ObjectMeta: metav1.ObjectMeta{
+		Name: "carrier-" + pod + "-0-" + attempt, Namespace: "sonde-system", CreationTimestamp: metav1.NewTime(noon.Add(-age)),
+	}}
+	if ended != "" {
+		job.Status.Conditions = []batchv1.JobCondition{{Type: ended, Status: corev1.ConditionTrue}}
+	}
+	return &carrier{job: target.SlimJob(job)}
+}
+
+// up is a Stowaway that has everything.
+var up = stowawayObjects{deployment: true, service: true, secret: true, namespace: "sonde-system", address: "10.0.0.1", key: "stowaway", managerKey: "manager"}
+
+func TestPlan(t *testing.T) {
+	type want struct {
+		stowaway, removeStowaway bool
+		create, remove           []string
+		routes                   map[string][]string
+		again                    time.Duration
+	}
+	for name, tc := range map[string]struct {
+		requests []*request
+		carriers map[types.UID][]*carrier
+		stowaway stowawayObjects
+		want     want
+	}{
+		"nothing": {},
+		"the first request": {
+			requests: []*request{intercepting("a", "web-1")},
+			want:     want{stowaway: true, routes: map[string][]string{"uid-a": {"uid-web-1"}}, again: pollInterval},
+		},
+		"Stowaway exists": {
+			requests: []*request{intercepting("a", "web-1", "web-2")}, stowaway: up,
+			want: want{stowaway: true, create: []string{"web-1/0", "web-2/0"}, routes: map[string][]string{"uid-a": {"uid-web-1", "uid-web-2"}}, again: pollInterval},
+		},
+		"two requests share a carrier": {
+			requests: []*request{intercepting("a", "web-1"), intercepting("b", "web-1")}, stowaway: up,
+			carriers: map[types.UID][]*carrier{"uid-web-1": {carrierOf("web-1", "0", time.Minute, "")}},
+			want:     want{stowaway: true, routes: map[string][]string{"uid-a": {"uid-web-1"}, "uid-b": {"uid-web-1"}}, again: pollInterval},
+		},
+		"the last request has gone": {
+			stowaway: up, carriers: map[types.UID][]*carrier{"uid-web-1": {carrierOf("web-1", "0", time.Minute, "")}},
+			want: want{removeStowaway: true, remove: []string{"carrier-web-1-0-0"}},
+		},
+		"a Pod has gone": {
+			requests: []*request{intercepting("a", "web-2")}, stowaway: up,
+			carriers: map[types.UID][]*carrier{"uid-web-1": {carrierOf("web-1", "0", time.Minute, "")}, "uid-web-2": {carrierOf("web-2", "0", time.Minute, "")}},
+			want:     want{stowaway: true, remove: []string{"carrier-web-1-0-0"}, routes: map[string][]string{"uid-a": {"uid-web-2"}}, again: pollInterval},
+		},
+		"a carrier has failed a moment ago": {
+			requests: []*request{intercepting("a", "web-1")}, stowaway: up,
+			carriers: map[types.UID][]*carrier{"uid-web-1": {carrierOf("web-1", "0", time.Second, batchv1.JobFailed)}},
+			want:     want{stowaway: true, routes: map[string][]string{"uid-a": {"uid-web-1"}}, again: pollInterval},
+		},
+		"a carrier has failed": {
+			requests: []*request{intercepting("a", "web-1")}, stowaway: up,
+			carriers: map[types.UID][]*carrier{"uid-web-1": {carrierOf("web-1", "3", time.Minute, batchv1.JobFailed)}},
+			want: want{
+				stowaway: true, create: []string{"web-1/4"}, remove: []string{"carrier-web-1-0-3"},
+				routes: map[string][]string{"uid-a": {"uid-web-1"}}, again: pollInterval,
+			},
+		},
+		"expired": {
+			requests: []*request{func() *request { q := intercepting("a", "web-1"); q.expires = noon; return q }()}, stowaway: up,
+			carriers: map[types.UID][]*carrier{"uid-web-1": {carrierOf("web-1", "0", time.Minute, "")}},
+			want:     want{removeStowaway: true, remove: []string{"carrier-web-1-0-0"}},
+		},
+		"not allowed": {
+			requests: []*request{func() *request { q := intercepting("a", "web-1"); q.refuse("AccessRevoked", "no"); return q }()},
+		},
+		"expires soon": {
+			requests: []*request{func() *request {
+				q := intercepting("a")
+				q.expires = noon.Add(300 * time.Millisecond)
+				return q
+			}()},
+			want: want{stowaway: true, routes: map[string][]string{"uid-a": nil}, again: 300 * time.Millisecond},
+		},
+		"hostNetwork": {
+			requests: []*request{func() *request {
+				q := intercepting("a", "web-1")
+				q.pods = append(q.pods, podNamed("web-2", func(p *corev1.Pod) { p.Spec.HostNetwork = true }))
+				return q
+			}()}, stowaway: up,
+			want: want{stowaway: true, create: []string{"web-1/0"}, routes: map[string][]string{"uid-a": {"uid-web-1"}}, again: pollInterval},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			p := planFor(&observation{requests: tc.requests, carriers: tc.carriers, stowaway: tc.stowaway}, noon)
+			got := want{stowaway: p.stowaway, removeStowaway: p.removeStowaway, again: p.again}
+			for _, c := range p.create {
+				got.create = append(got.create, c.pod.Name+"/"+string(rune('0'+c.attempt)))
+			}
+			for _, c := range p.remove {
+				got.remove = append(got.remove, c.job.GetName())
+			}
+			for _, r := range p.routes {
+				if got.routes == nil {
+					got.routes = map[string][]string{}
+				}
+				got.routes[r.ID] = r.Pods
+			}
+			if diff := cmp.Diff(tc.want, got, cmp.AllowUnexported(want{})); diff != "" {
+				t.Errorf("plan (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+// TestStateIsStable checks that an unchanged world gives an unchanged generation, and a changed one another.
+func TestStateIsStable(t *testing.T) {
+	state := func(pods ...string) string {
+		p := planFor(&observation{requests: []*request{intercepting("a", pods...)}, stowaway: up}, noon)
+		return p.state([]tunnel.Carrier{{Pod: "uid-web-1", Key: "k"}}).Generation
+	}
+	if a, b := state("web-1"), state("web-1"); a != b || a == "" {
+		t.Errorf("generations %q and %q", a, b)
+	}
+	if state("web-1") == state("web-1", "web-2") {
+		t.Error("another Pod changes nothing")
+	}
+}
+
+func TestStatus(t *testing.T) {
+	live := func(connected bool, steered ...uint16) *tunnel.Status {
+		return &tunnel.Status{
+			Routes: map[string]tunnel.RouteStatus{"uid-a": {Connected: connected, Heartbeat: noon}},
+			Carriers: map[string]tunnel.CarrierStatus{"uid-web-1": {
+				Connected: true, Steered: steered, Routes: map[string]tunnel.Counters{"uid-a": {Connections: 5, Matched: 3, Passed: 2}},
+			}},
+		}
+	}
+	running := map[types.UID][]*carrier{"uid-web-1": {carrierOf("web-1", "0", time.Minute, "")}}
+	for name, tc := range map[string]struct {
+		before  sondev1.InterceptPhase
+		change  func(*request)
+		status  *tunnel.Status
+		phase   sondev1.InterceptPhase
+		reasons map[string]string
+	}{
+		"Stowaway starts": {phase: sondev1.InterceptPending, reasons: map[string]string{"StowawayReady": "StowawayStarting", "Intercepted": "CarriersStarting"}},
+		"no client yet": {
+			status: &tunnel.Status{}, phase: sondev1.InterceptPending,
+			reasons: map[string]string{"StowawayReady": "StowawayReady", "ClientConnected": "ClientAwaited", "Intercepted": "CarriersStarting"},
+		},
+		"active": {
+			status: live(true, 8080), phase: sondev1.InterceptActive,
+			reasons: map[string]string{"Admitted": "Admitted", "ClientConnected": "ClientConnected", "Intercepted": "Intercepted"},
+		},
+		"another port": {status: live(true, 9090), phase: sondev1.InterceptPending, reasons: map[string]string{"Intercepted": "CarriersStarting"}},
+		"lost": {
+			before: sondev1.InterceptActive, status: live(false, 8080), phase: sondev1.InterceptLost,
+			reasons: map[string]string{"ClientConnected": "ClientLost"},
+		},
+		"still lost, and given back": {before: sondev1.InterceptLost, status: live(false), phase: sondev1.InterceptLost},
+		"back":                       {before: sondev1.InterceptLost, status: live(true, 8080), phase: sondev1.InterceptActive},
+		"no Pods": {
+			change: func(q *request) { q.pods = nil }, status: live(true), phase: sondev1.InterceptPending,
+			reasons: map[string]string{"Intercepted": "NoPods"},
+		},
+		"no target": {
+			change: func(q *request) { q.pods, q.targetFound = nil, false }, status: live(true), phase: sondev1.InterceptPending,
+			reasons: map[string]string{"Intercepted": "TargetNotFound"},
+		},
+		"expired": {
+			before: sondev1.InterceptActive, change: func(q *request) { q.expires = noon }, status: live(true, 8080), phase: sondev1.InterceptEnded,
+			reasons: map[string]string{"Intercepted": "Expired", "Admitted": "Admitted"},
+		},
+		"right withdrawn": {
+			before: sondev1.InterceptActive, change: func(q *request) { q.refuse("AccessRevoked", "no right") }, status: live(true, 8080), phase: sondev1.InterceptFailed,
+			reasons: map[string]string{"Admitted": "AccessRevoked", "Intercepted": "AccessRevoked"},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			q := intercepting("a", "web-1")
+			q.Status.Phase = tc.before
+			if tc.change != nil {
+				tc.change(q)
+			}
+			o := &observation{requests: []*request{q}, carriers: running, stowaway: up, status: tc.status}
+			if tc.status == nil {
+				o.unreachable = errors.New("connection refused")
+			}
+			p := planFor(o, noon)
+			statusOf(q, o, p, &actions{}, noon)
+			if q.Status.Phase != tc.phase || q.Status.Active != (tc.phase == sondev1.InterceptActive) {
+				t.Errorf("phase %s, active %t, want %s", q.Status.Phase, q.Status.Active, tc.phase)
+			}
+			for kind, want := range tc.reasons {
+				if c := apimeta.FindStatusCondition(q.Status.Conditions, kind); c == nil || c.Reason != want || c.Message == "" {
+					t.Errorf("condition %s is %+v, want reason %s", kind, c, want)
+				}
+			}
+			again := q.DeepCopy()
+			statusOf(q, o, p, &actions{}, noon.Add(time.Second))
+			if worthWriting(&again.Status, &q.Status, noon.Add(time.Second)) {
+				t.Errorf("a second pass over an unchanged world writes (-before +after):\n%s", cmp.Diff(again.Status, q.Status))
+			}
+		})
+	}
+}

@@ -1,0 +1,123 @@
+package intercept
+
+import (
+	"maps"
+	"testing"
+
+	admissionv1 "k8s.io/api/admission/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/webhook"
+
+	sondev1 "github.com/sonde-operator/sonde/api/v1alpha1"
+	"github.com/sonde-operator/sonde/internal/operator/stamp"
+	"github.com/sonde-operator/sonde/webhooks/webhooktest"
+)
+
+type changes = map[string]any
+
+// creation asks for an InterceptRequest in home. A change of nil takes a field away.
+func creation(t *testing.T, home string, changed changes) webhook.AdmissionRequest {
+	t.Helper()
+	spec := changes{
+		"targetDeployment": "web", "targetContainerPort": 8080, "gracePeriod": "10s", "expiresAfter": "8h", "clientKey": "k",
+		"mode": "Steal", "probes": "App", "onDisconnect": "App",
+	}
+	maps.Copy(spec, changed)
+	maps.DeleteFunc(spec, func(_ string, v any) bool { return v == nil })
+	return webhooktest.Request(t, admissionv1.Create, sondev1.InterceptKind, home,
+		changes{"metadata": changes{"namespace": home, "name": "mine"}, "spec": spec}, nil)
+}
+
+func handler(t *testing.T, objects ...client.Object) *Handler {
+	t.Helper()
+	rights := webhooktest.May("pods/shop", "pods/hub")
+	rights.Verb = sondev1.VerbIntercept
+	reader := webhooktest.Reader(t, append(webhooktest.Objects(), objects...)...)
+	return &Handler{
+		Live: reader, Cache: reader, Reviews: rights, Key: webhooktest.Key, OperatorNamespace: webhooktest.OperatorNamespace, Clock: webhooktest.Clock(),
+	}
+}
+
+// other is an InterceptRequest that exists.
+func other(name string, change func(*sondev1.InterceptRequest)) *sondev1.InterceptRequest {
+	r := &sondev1.InterceptRequest{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: name},
+		Spec:       sondev1.InterceptRequestSpec{TargetDeployment: "web", TargetContainerPort: 8080},
+	}
+	if change != nil {
+		change(r)
+	}
+	return r
+}
+
+func header(value string) changes {
+	return changes{"match": changes{"require": "All", "headers": []changes{{"name": "X-Dev", "exact": value}}}}
+}
+
+func takes(name, value string) func(*sondev1.InterceptRequest) {
+	return func(r *sondev1.InterceptRequest) {
+		r.Spec.Match = &sondev1.InterceptMatch{Headers: []sondev1.HeaderMatch{{Name: name, TextMatch: sondev1.TextMatch{Exact: &value}}}}
+	}
+}
+
+func TestCreate(t *testing.T) {
+	paused := &corev1.ConfigMap{ObjectMeta: webhooktest.Meta(webhooktest.OperatorNamespace, "sonde-config"), Data: map[string]string{"paused": "true"}}
+	for name, tc := range map[string]struct {
+		home    string // shop if empty
+		change  changes
+		objects []client.Object
+		// code of the refusal, and parts of its message; 0 means that it is admitted.
+		code int32
+		want []string
+	}{
+		"a port":                    {},
+		"a match":                   {change: header("alice")},
+		"a Pod":                     {change: changes{"targetDeployment": nil, "targetPod": "one"}},
+		"no target":                 {change: changes{"targetDeployment": nil}, code: webhooktest.Invalid, want: []string{"name one target"}},
+		"two targets":               {change: changes{"targetPod": "one"}, code: webhooktest.Invalid, want: []string{"name one target"}},
+		"no such Deployment":        {change: changes{"targetDeployment": "nothing"}, code: webhooktest.Invalid, want: []string{"Deployment shop/nothing not found", "kubectl get deployments -n shop"}},
+		"no port":                   {change: changes{"targetContainerPort": 0}, code: webhooktest.Invalid, want: []string{"targetContainerPort"}},
+		"no such container":         {change: changes{"targetContainer": "sidecar"}, code: webhooktest.Invalid, want: []string{"no container sidecar"}},
+		"the node's network":        {change: changes{"targetDeployment": "edge"}, code: webhooktest.Invalid, want: []string{"hostNetwork"}},
+		"a bad regular expression":  {change: changes{"match": changes{"path": changes{"regex": "("}}}, code: webhooktest.Invalid, want: []string{"match: path: regex"}},
+		"no condition":              {change: changes{"match": changes{}}, code: webhooktest.Invalid, want: []string{"no condition"}},
+		"a bad header name":         {change: changes{"match": changes{"headers": []changes{{"name": "a b", "exact": "x"}}}}, code: webhooktest.Invalid, want: []string{"a b"}},
+		"too long":                  {change: changes{"expiresAfter": "25h"}, code: webhooktest.Invalid, want: []string{"between 10s and 24h"}},
+		"without the right":         {home: "bank", change: changes{"targetDeployment": "vault"}, code: webhooktest.Forbidden, want: []string{"intercept"}},
+		"another namespace":         {change: changes{"targetNamespace": "bank", "targetDeployment": "vault"}, code: webhooktest.Forbidden, want: []string{sondev1.LabelHub}},
+		"from a hub":                {home: "hub", change: changes{"targetNamespace": "shop"}},
+		"the operator's namespace":  {home: webhooktest.OperatorNamespace, code: webhooktest.Forbidden, want: []string{"operator's own"}},
+		"while paused":              {objects: []client.Object{paused}, code: webhooktest.Forbidden, want: []string{"paused"}},
+		"the port is taken":         {objects: []client.Object{other("hers", nil)}, code: webhooktest.Invalid, want: []string{"InterceptRequest shop/hers takes every connection", "add a match"}},
+		"a match beside all":        {change: header("alice"), objects: []client.Object{other("hers", nil)}},
+		"another port":              {change: changes{"targetContainerPort": 9090}, objects: []client.Object{other("hers", nil)}},
+		"the same match":            {change: header("alice"), objects: []client.Object{other("hers", takes("X-Dev", "alice"))}, code: webhooktest.Invalid, want: []string{"shop/hers has the same match"}},
+		"another match":             {change: header("alice"), objects: []client.Object{other("hers", takes("X-Dev", "bob"))}},
+		"the other one has expired": {objects: []client.Object{other("hers", func(r *sondev1.InterceptRequest) { r.Status.Phase = sondev1.InterceptEnded })}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			home := tc.home
+			if home == "" {
+				home = "shop"
+			}
+			h := handler(t, tc.objects...)
+			req := creation(t, home, tc.change)
+			answer := h.Handle(t.Context(), req)
+			if tc.code != 0 {
+				webhooktest.Refused(t, answer, tc.code, tc.want...)
+				return
+			}
+			if !answer.Allowed {
+				t.Fatalf("refused: %s", answer.Result.Message)
+			}
+			var r sondev1.InterceptRequest
+			webhooktest.Patched(t, req, answer, &r)
+			claim, err := stamp.Verify(webhooktest.Key, home, sondev1.InterceptKind, &r.Spec, r.Annotations, webhooktest.Now)
+			if err != nil || claim.Requester.Username != "alice" {
+				t.Errorf("stamp: %v, requester %q", err, claim.Requester.Username)
+			}
+		})
+	}
+}
