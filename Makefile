@@ -58,6 +58,10 @@ demo: deps ## Start a cluster, capture a workload and print the summary; leaves 
 demo-trace: deps ## Trace a slow service from the symptom to the cause (docs/guide/slow-call.md); KEEP=1 keeps it.
 	@KUBE_CONTEXT='$(KUBE_CONTEXT)' IMG='$(IMG)' hack/demo-trace.sh
 
+.PHONY: demo-intercept
+demo-intercept: deps ## Answer a Service's requests in a process outside of the cluster (docs/intercept.md).
+	@KUBE_CONTEXT='$(KUBE_CONTEXT)' IMG='$(IMG)' hack/demo-intercept.sh
+
 .PHONY: demo-fluentpvc
 demo-fluentpvc: deps ## Give Pods disposable volumes and process each after its Pod is gone (docs/fluentpvc.md).
 	@KUBE_CONTEXT='$(KUBE_CONTEXT)' IMG='$(IMG)' hack/demo-fluentpvc.sh

@@ -79,3 +79,28 @@ func load(f *flag.FlagSet, args []string) error {
 		_ = res.Body.Close()
 	}
 }
+
+// get sends one request and prints the body of the response.
+func get(f *flag.FlagSet, args []string) error {
+	url := f.String("url", "http://web/", "URL to request")
+	header := f.String("header", "", "header of the request, as NAME=VALUE")
+	if err := f.Parse(args); err != nil {
+		return err
+	}
+	r, err := http.NewRequest(http.MethodGet, *url, nil) //nolint:noctx // the client's time-out bounds it
+	if err != nil {
+		return fmt.Errorf("make request: %w", err)
+	}
+	if name, value, ok := strings.Cut(*header, "="); ok {
+		r.Header.Set(name, value)
+	}
+	res, err := (&http.Client{Timeout: 5 * time.Second}).Do(r)
+	if err != nil {
+		return fmt.Errorf("ask: %w", err)
+	}
+	defer res.Body.Close()
+	if _, err := io.Copy(os.Stdout, res.Body); err != nil {
+		return fmt.Errorf("read response: %w", err)
+	}
+	return nil
+}

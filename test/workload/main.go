@@ -14,11 +14,11 @@ import (
 
 func main() {
 	if len(os.Args) < 2 {
-		fmt.Fprintln(os.Stderr, "usage: workload serve|load|prices|ask|sink|send|idle|files|file|numbers|first|calls|hold|knock|flood|write|ship|sum [flags]")
+		fmt.Fprintln(os.Stderr, "usage: workload serve|load|get|prices|ask|sink|send|idle|files|file|numbers|first|calls|hold|knock|flood|write|ship|sum [flags]")
 		os.Exit(2)
 	}
 	commands := map[string]func(*flag.FlagSet, []string) error{
-		"serve": serve, "load": load, "prices": prices, "ask": ask, "sink": sink, "send": send, "idle": idle, "files": files, "file": file,
+		"serve": serve, "load": load, "get": get, "prices": prices, "ask": ask, "sink": sink, "send": send, "idle": idle, "files": files, "file": file,
 		"numbers": numbers, "first": first, "calls": calls, "hold": hold, "knock": knock, "gate": forgeGate, "flood": flood,
 		"write": write, "ship": ship, "sum": sum,
 	}
