@@ -80,8 +80,8 @@ func load(f *flag.FlagSet, args []string) error {
 	}
 }
 
-// get sends one request and prints the body of the response.
-func get(f *flag.FlagSet, args []string) error {
+// fetch sends one request and prints the body of the response.
+func fetch(f *flag.FlagSet, args []string) error {
 	url := f.String("url", "http://web/", "URL to request")
 	header := f.String("header", "", "header of the request, as NAME=VALUE")
 	if err := f.Parse(args); err != nil {
