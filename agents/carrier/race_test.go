@@ -1,0 +1,5 @@
+//go:build race
+
+package carrier
+
+func init() { raced = true }
