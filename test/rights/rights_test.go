@@ -181,7 +181,7 @@ func TestUnboundRolesEqualRootOnlyForAllNamespaces(t *testing.T) {
 	t.Parallel()
 	roles := unbound(t)
 	want := []string{
-		"ClusterRole/sonde-capture-nodes", "ClusterRole/sonde-fluentpvc", "ClusterRole/sonde-inject", "ClusterRole/sonde-metrics-reader",
+		"ClusterRole/sonde-capture-nodes", "ClusterRole/sonde-fluentpvc", "ClusterRole/sonde-inject", "ClusterRole/sonde-intercept", "ClusterRole/sonde-metrics-reader",
 		"ClusterRole/sonde-trace-nodes",
 	}
 	if diff := cmp.Diff(want, slices.Sorted(maps.Keys(roles))); diff != "" {
@@ -215,7 +215,7 @@ func TestEveryVerbOfSondesOwnIsDocumented(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := []string{"capture nodes sonde-capture-nodes", "capture pods sonde-capture", "inject pods sonde-inject", "trace nodes sonde-trace-nodes", "trace pods sonde-trace"}
+	want := []string{"capture nodes sonde-capture-nodes", "capture pods sonde-capture", "inject pods sonde-inject", "intercept pods sonde-intercept", "trace nodes sonde-trace-nodes", "trace pods sonde-trace"}
 	for install, all := range installs(t) {
 		var got []string
 		for _, r := range all {
