@@ -215,11 +215,13 @@ func TestEveryVerbOfSondesOwnIsDocumented(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := []string{"capture nodes sonde-capture-nodes", "capture pods sonde-capture", "inject pods sonde-inject", "intercept pods sonde-intercept", "trace nodes sonde-trace-nodes", "trace pods sonde-trace"}
+	want := []string{
+		"capture nodes sonde-capture-nodes", "capture pods sonde-capture", "inject pods sonde-inject", "intercept pods sonde-intercept", "trace nodes sonde-trace-nodes", "trace pods sonde-trace",
+	}
 	for install, all := range installs(t) {
 		var got []string
 		for _, r := range all {
-			if !slices.Contains([]string{sondev1.VerbCapture, sondev1.VerbTrace, sondev1.VerbInject}, r.Verb) {
+			if !slices.Contains([]string{sondev1.VerbCapture, sondev1.VerbTrace, sondev1.VerbInject, sondev1.VerbIntercept}, r.Verb) {
 				continue
 			}
 			role := strings.TrimPrefix(r.Role, "ClusterRole/")
