@@ -1,6 +1,7 @@
 // Command agent has the programs of an agent's Pod: the privileged probe, its readiness check, and the keeper. It also
-// has the gate of a traced Pod, the doctor, which checks what a node allows, and sweep, which removes the remains of a
-// killed probe. It is one small static binary that links no Kubernetes client.
+// has the gate of a traced Pod, the doctor, which checks what a node allows, sweep, which removes the remains of a killed
+// probe, and Stowaway, the cluster's end of the tunnel to developers' machines. It is one small static binary that links no
+// Kubernetes client.
 package main
 
 import (
@@ -29,13 +30,15 @@ var errUsage = errors.New("bad arguments")
 type command func(ctx context.Context, args []string, log *slog.Logger) (int, error)
 
 var commands = map[string]command{
-	"probe":   runProbe,
-	"keeper":  runKeeper,
-	"ready":   runReady,
-	"gate":    runGate,
-	"doctor":  runDoctor,
-	"sweep":   runSweep,
-	"version": runVersion,
+	"probe":    runProbe,
+	"keeper":   runKeeper,
+	"ready":    runReady,
+	"gate":     runGate,
+	"doctor":   runDoctor,
+	"sweep":    runSweep,
+	"opener":   runOpener,
+	"stowaway": runStowaway,
+	"version":  runVersion,
 }
 
 func main() {
@@ -49,7 +52,7 @@ func main() {
 // run executes one subcommand and returns the exit code.
 func run(ctx context.Context, args []string, stderr io.Writer) int {
 	if len(args) == 0 || commands[args[0]] == nil {
-		fmt.Fprintln(stderr, "usage: agent probe|keeper|ready|gate|doctor|sweep|version [flags]")
+		fmt.Fprintln(stderr, "usage: agent probe|keeper|ready|gate|doctor|sweep|opener|stowaway|version [flags]")
 		return exitUsage
 	}
 	log := slog.New(slog.NewJSONHandler(stderr, nil)).With("part", args[0])

@@ -38,7 +38,7 @@ func TestArguments(t *testing.T) {
 		wantCode int
 		want     string
 	}{
-		"none":                  {wantCode: exitUsage, want: "usage: agent probe|keeper|ready|gate|doctor|sweep|version"},
+		"none":                  {wantCode: exitUsage, want: "usage: agent probe|keeper|ready|gate|doctor|sweep|stowaway|version"},
 		"unknown":               {args: []string{"dance"}, wantCode: exitUsage, want: "usage"},
 		"probe without a Pod":   {args: []string{"probe", "--duration", "30"}, wantCode: exitUsage},
 		"keeper without end":    {args: []string{"keeper"}, wantCode: exitUsage},

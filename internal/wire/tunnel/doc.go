@@ -34,10 +34,12 @@ const (
 	PathOpen = "/v1/open/"
 	// PathRoutes answers a carrier with one Table per line, now and after each change, until the carrier goes.
 	PathRoutes = "/v1/routes"
-	// PathReport takes one Report per line from a carrier, and one Report from Stowaway to a client.
+	// PathReport takes one Report per line: from a carrier until it goes, and from Stowaway to a client those of one second.
 	PathReport = "/v1/report"
 	// PathState takes a State from the manager, and PathStatus answers with a Status.
 	PathState, PathStatus = "/v1/state", "/v1/status"
+	// PathHealth answers the kubelet's probe with 200, on ClientPort.
+	PathHealth = "/healthz"
 )
 
 // Protocol is the value of the Upgrade header.

@@ -1,0 +1,95 @@
+package stowaway
+
+import (
+	"encoding/json"
+	"net/http"
+	"time"
+
+	"github.com/sonde-operator/sonde/internal/wire/tunnel"
+)
+
+// tableTimeout is how long a carrier may take to read a Table.
+const tableTimeout = 10 * time.Second
+
+// carrier is a carrier of the State, connected or not. The server's lock guards it.
+type carrier struct {
+	pod, name   string
+	key         tunnel.PublicKey
+	connections connections
+	// The carrier's last report.
+	steered  []uint16
+	counters map[string]tunnel.Counters
+}
+
+// addCarrier returns nil if the State has no such carrier.
+func (s *server) addCarrier(key tunnel.PublicKey, own *connection) *carrier {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	c := s.carriers[s.index.carriers[key].Pod]
+	if c == nil {
+		return nil
+	}
+	c.connections.add(own)
+	s.log.Info("Connecting a carrier", "pod", c.name)
+	return c
+}
+
+func (s *server) removeCarrier(c *carrier, own *connection) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if c.connections.remove(own) {
+		c.steered = nil // unknown from now on
+	}
+	s.log.Info("Disconnecting a carrier", "pod", c.name)
+}
+
+// carrierHandler answers a carrier. Everything it may ask for concerns its own Pod.
+func (s *server) carrierHandler(c *carrier) http.Handler {
+	mux := http.NewServeMux()
+	mux.HandleFunc("GET "+tunnel.PathRoutes, func(w http.ResponseWriter, r *http.Request) { s.watchRoutes(w, r, c.pod) })
+	mux.HandleFunc("POST "+tunnel.PathReport, func(w http.ResponseWriter, r *http.Request) { s.readReports(w, r, c) })
+	mux.HandleFunc("POST "+tunnel.PathOpen+"{id}", func(w http.ResponseWriter, r *http.Request) { s.open(w, r, c) })
+	return mux
+}
+
+// watchRoutes writes a Table now and after each change. A carrier that does not read one in time is disconnected.
+func (s *server) watchRoutes(w http.ResponseWriter, r *http.Request, pod string) {
+	w.Header().Set("Content-Type", "application/x-ndjson")
+	out := http.NewResponseController(w)
+	var last string
+	for {
+		table, changed := s.table(pod)
+		line, err := json.Marshal(table)
+		if err != nil {
+			panic(http.ErrAbortHandler) // a Match is a plain value, so that this cannot be
+		}
+		if string(line) != last {
+			last = string(line)
+			if out.SetWriteDeadline(time.Now().Add(tableTimeout)) != nil {
+				return
+			}
+			if _, err := w.Write(append(line, '\n')); err != nil || out.Flush() != nil {
+				return
+			}
+		}
+		select {
+		case <-r.Context().Done():
+			return
+		case <-changed:
+		}
+	}
+}
+
+// table returns the routes of a Pod, the oldest first, and a channel that is closed when they may have changed.
+func (s *server) table(pod string) (*tunnel.Table, <-chan struct{}) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	t := &tunnel.Table{Version: tunnel.Version, Routes: []tunnel.TableRoute{}}
+	for _, r := range s.index.byPod[pod] {
+		t.Routes = append(t.Routes, tunnel.TableRoute{
+			ID: r.ID, Created: r.Created, Port: r.Port, Match: r.Match, ProbesToClient: r.ProbesToClient, GracePeriod: r.GracePeriod,
+			Live: s.sessions[r.ID] != nil,
+		})
+	}
+	return t, s.changed
+}

@@ -1,0 +1,94 @@
+package stowaway
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"regexp"
+	"slices"
+
+	"github.com/sonde-operator/sonde/internal/wire/tunnel"
+)
+
+// Bounds of a State.
+const (
+	maxStateBytes = 8 << 20
+	maxRoutes     = 2048
+	maxCarriers   = 2048
+)
+
+// index is a State that is ready for questions. It is never changed.
+type index struct {
+	generation string
+	routes     map[string]*route // by ID
+	// clients has the route of each client's key. If two routes have the same key, the older one has it: a key is public once it is
+	// in the cluster, so only its first owner can be the right one.
+	clients map[tunnel.PublicKey]*route
+	// byPod has the routes of a Pod, the oldest first.
+	byPod    map[string][]*route
+	carriers map[tunnel.PublicKey]tunnel.Carrier
+	pods     map[string]tunnel.Carrier // by UID
+}
+
+// route is a Route whose Pods are a set.
+type route struct {
+	tunnel.Route
+	pods map[string]bool
+}
+
+// name is what may be part of a path.
+var name = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9.-]{0,127}$`)
+
+// newIndex checks a State. Its errors are for the manager's log.
+func newIndex(s *tunnel.State, manager tunnel.PublicKey) (*index, error) {
+	if s.Version != tunnel.Version {
+		return nil, fmt.Errorf("version %d of the protocol: this Stowaway speaks version %d", s.Version, tunnel.Version)
+	}
+	if s.Generation == "" {
+		return nil, errors.New("a State needs a generation")
+	}
+	if len(s.Routes) > maxRoutes || len(s.Carriers) > maxCarriers {
+		return nil, fmt.Errorf("%d routes and %d carriers: the limits are %d and %d", len(s.Routes), len(s.Carriers), maxRoutes, maxCarriers)
+	}
+	i := &index{
+		generation: s.Generation, routes: map[string]*route{}, clients: map[tunnel.PublicKey]*route{}, byPod: map[string][]*route{},
+		carriers: map[tunnel.PublicKey]tunnel.Carrier{}, pods: map[string]tunnel.Carrier{},
+	}
+	for _, c := range s.Carriers {
+		_, sameKey := i.carriers[c.Key]
+		_, samePod := i.pods[c.Pod]
+		if !name.MatchString(c.Pod) || c.Key == "" || sameKey || samePod || c.Key == manager {
+			return nil, fmt.Errorf("carrier %q of Pod %q: its Pod and its key must be its own", c.Name, c.Pod)
+		}
+		i.carriers[c.Key], i.pods[c.Pod] = c, c
+	}
+	return i, i.addRoutes(s.Routes)
+}
+
+func (i *index) addRoutes(routes []tunnel.Route) error {
+	routes = slices.Clone(routes)
+	slices.SortFunc(routes, func(a, b tunnel.Route) int { return cmp.Or(a.Created.Compare(b.Created), cmp.Compare(a.ID, b.ID)) })
+	for _, r := range routes {
+		if !name.MatchString(r.ID) || i.routes[r.ID] != nil || r.ClientKey == "" || r.Port == 0 {
+			return fmt.Errorf("route %q with ID %q: it needs an ID of its own, a client key and a port", r.Name, r.ID)
+		}
+		added := &route{Route: r, pods: map[string]bool{}}
+		i.routes[r.ID] = added
+		if i.clients[r.ClientKey] == nil {
+			i.clients[r.ClientKey] = added
+		}
+		for _, pod := range r.Pods {
+			if !added.pods[pod] {
+				added.pods[pod] = true
+				i.byPod[pod] = append(i.byPod[pod], added)
+			}
+		}
+	}
+	return nil
+}
+
+// owns reports whether the route of this ID is the one that the client's key connects to.
+func (i *index) owns(id string, key tunnel.PublicKey) bool {
+	r := i.clients[key]
+	return r != nil && r.ID == id
+}

@@ -1,0 +1,98 @@
+package stowaway
+
+import (
+	"log/slog"
+	"sync"
+	"time"
+
+	"github.com/sonde-operator/sonde/internal/wire/tunnel"
+)
+
+// server is the whole state of a Stowaway.
+type server struct {
+	identity *tunnel.Identity
+	manager  tunnel.PublicKey
+	log      *slog.Logger
+
+	mu    sync.Mutex
+	index *index
+	// changed is closed and replaced when a Table may differ.
+	changed  chan struct{}
+	sessions map[string]*session // of clients, by their routes' IDs
+	carriers map[string]*carrier // of the State, by their Pods' UIDs
+	managers connections
+	// heartbeats of routes whose clients have gone.
+	heartbeats map[string]time.Time
+	// opened counts the streams of all sessions.
+	opened int
+}
+
+func newServer(cfg *Config) *server {
+	return &server{
+		identity: cfg.Identity, manager: cfg.ManagerKey, log: cfg.Log, index: &index{}, changed: make(chan struct{}),
+		sessions: map[string]*session{}, carriers: map[string]*carrier{}, heartbeats: map[string]time.Time{},
+	}
+}
+
+// announce wakes all who wait for a change. The caller holds the lock.
+func (s *server) announce() {
+	close(s.changed)
+	s.changed = make(chan struct{})
+}
+
+// apply replaces the State. Sessions, streams and carriers that it does not have end.
+func (s *server) apply(i *index) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.index.generation == i.generation {
+		return
+	}
+	s.index = i
+	for id, session := range s.sessions {
+		if !i.owns(id, session.key) {
+			session.peer.Close()
+			delete(s.sessions, id)
+			continue
+		}
+		session.cutPods(i.routes[id].pods)
+	}
+	for id := range s.heartbeats {
+		if i.routes[id] == nil {
+			delete(s.heartbeats, id)
+		}
+	}
+	for pod, c := range s.carriers {
+		if i.pods[pod].Key != c.key {
+			c.connections.closeAll()
+			delete(s.carriers, pod)
+		}
+	}
+	for pod, c := range i.pods {
+		if s.carriers[pod] == nil {
+			s.carriers[pod] = &carrier{pod: pod, name: c.Name, key: c.Key}
+		}
+	}
+	s.announce()
+	s.log.Info("Applying a State", "generation", i.generation, "routes", len(i.routes), "carriers", len(i.pods))
+}
+
+// status is what the manager asks for.
+func (s *server) status() *tunnel.Status {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	status := &tunnel.Status{
+		Version: tunnel.Version, Generation: s.index.generation,
+		Routes: map[string]tunnel.RouteStatus{}, Carriers: map[string]tunnel.CarrierStatus{},
+	}
+	for id := range s.index.routes {
+		r := tunnel.RouteStatus{Heartbeat: s.heartbeats[id]}
+		if session := s.sessions[id]; session != nil {
+			r.Connected, r.Heartbeat = true, session.heartbeat()
+		}
+		status.Routes[id] = r
+	}
+	for pod, c := range s.carriers {
+		status.Carriers[pod] = tunnel.CarrierStatus{Connected: c.connections.any(), Steered: c.steered, Routes: c.counters}
+	}
+	return status
+}

@@ -1,0 +1,49 @@
+package main
+
+import (
+	"context"
+	"encoding/base64"
+	"errors"
+	"flag"
+	"fmt"
+	"log/slog"
+	"net"
+	"os"
+
+	"github.com/sonde-operator/sonde/agents/stowaway"
+	"github.com/sonde-operator/sonde/internal/wire/tunnel"
+)
+
+// runStowaway serves the cluster's end of the tunnel to developers' machines, until it is told to end. GET tunnel.PathHealth on the
+// port of clients is for the kubelet.
+func runStowaway(ctx context.Context, args []string, log *slog.Logger) (int, error) {
+	flags := flag.NewFlagSet("agent stowaway", flag.ContinueOnError)
+	cfg := stowaway.Config{Confined: stowaway.CheckConfinement, Restrict: stowaway.Restrict, Log: log}
+	identity := flags.String("identity", "", "`file` with the certificate and the key (PEM)")
+	flags.Func("manager-key", "`key` of the manager: the SHA-256 of its public key, in base64", func(s string) error {
+		if b, err := base64.StdEncoding.DecodeString(s); err != nil || len(b) != 32 {
+			return errors.New("write the 44 characters of a SHA-256 in base64")
+		}
+		cfg.ManagerKey = tunnel.PublicKey(s)
+		return nil
+	})
+	clients := flags.String("listen-clients", fmt.Sprintf(":%d", tunnel.ClientPort), "`address` for developers' machines")
+	peers := flags.String("listen-peers", fmt.Sprintf(":%d", tunnel.PeerPort), "`address` for the manager and the carriers")
+	if err := parse(flags, args, "identity", "manager-key"); err != nil {
+		return exitUsage, err
+	}
+	text, err := os.ReadFile(*identity)
+	if err != nil {
+		return 1, fmt.Errorf("read the identity: %w", err)
+	}
+	if cfg.Identity, err = tunnel.ParseIdentity(text); err != nil {
+		return 1, err
+	}
+	cfg.ListenClients = func(ctx context.Context) (net.Listener, error) {
+		return (&net.ListenConfig{}).Listen(ctx, "tcp", *clients)
+	}
+	cfg.ListenPeers = func(ctx context.Context) (net.Listener, error) {
+		return (&net.ListenConfig{}).Listen(ctx, "tcp", *peers)
+	}
+	return 0, stowaway.Run(ctx, &cfg)
+}
