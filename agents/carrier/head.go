@@ -66,7 +66,7 @@ func (s *headScanner) incomplete(b []byte) error {
 		return nil
 	}
 	method, _, found := bytes.Cut(b, []byte{' '})
-	if !all(method, tokenByte) || len(method) > maxMethod || found && len(method) == 0 {
+	if len(method) > maxMethod || !all(method, tokenByte) || found && len(method) == 0 {
 		return errNotHTTP
 	}
 	return nil
