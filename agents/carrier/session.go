@@ -180,11 +180,14 @@ func (c *Carrier) newReport() tunnel.Report {
 // clientStream ends with its route.
 type clientStream struct {
 	*tunnel.Stream
+	// forget ends the waiting for the route's end.
+	forget func() bool
 	cancel context.CancelCauseFunc
 }
 
 // Close ends both directions.
 func (s clientStream) Close() error {
+	s.forget()
 	err := s.Stream.Close()
 	s.cancel(nil)
 	return err
@@ -209,7 +212,9 @@ func (c *Carrier) open(r *route, peer, destination net.Addr) (duplex, error) {
 		cancel(err)
 		return nil, err
 	}
-	opened := clientStream{stream, cancel}
+	// HTTP/2 does not look at a request's context while it waits for more of the body.
+	forget := context.AfterFunc(r.ctx, func() { _ = stream.Close() })
+	opened := clientStream{stream, forget, cancel}
 	if !timer.Stop() {
 		return nil, errors.Join(context.DeadlineExceeded, opened.Close())
 	}
