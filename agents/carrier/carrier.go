@@ -77,7 +77,7 @@ var errOpenerGone = errors.New("the opener has gone")
 // Run relays until ctx ends, and then returns nil. It returns an error if the carrier is not confined, or the opener goes.
 func Run(ctx context.Context, cfg *Config) error {
 	if err := cfg.Confined(); err != nil {
-		return err
+		return fmt.Errorf("check the carrier by the rules of keepers: %w", err)
 	}
 	pod, err := cfg.Connect(ctx)
 	if err != nil {

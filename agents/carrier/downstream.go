@@ -1,6 +1,7 @@
 package carrier
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"io"
@@ -90,8 +91,7 @@ func (c *conn) next() bool {
 	case errors.Is(err, errPinned):
 		return c.settle()
 	case errors.Is(err, errNotHTTP) && c.requests == 0:
-		// A later version may read the server name of TLS here.
-		c.pin(c.routes().liveRest())
+		c.notHTTP1()
 		return false
 	case err != nil:
 		c.pin(nil)
@@ -99,6 +99,16 @@ func (c *conn) next() bool {
 	}
 	c.requests++
 	return c.request()
+}
+
+// notHTTP1 handles a connection that does not begin like HTTP/1. A later version may read the server name of TLS here.
+func (c *conn) notHTTP1() {
+	rest := c.routes().liveRest()
+	if rest != nil && !rest.probesToClient && bytes.HasPrefix(c.in.bytes(), []byte(prefaceLine)) {
+		c.firstHTTP2(rest)
+		return
+	}
+	c.pin(rest)
 }
 
 // settle waits for the end of the exchange. If the connection is pinned, it relays all of it and returns false.

@@ -1,7 +1,7 @@
 // Command agent has the programs of an agent's Pod: the privileged probe, its readiness check, and the keeper. It also
 // has the gate of a traced Pod, the doctor, which checks what a node allows, sweep, which removes the remains of a killed
-// probe, and Stowaway, the cluster's end of the tunnel to developers' machines. It is one small static binary that links no
-// Kubernetes client.
+// probe, opener and carrier of an intercept, and Stowaway, the cluster's end of the tunnel to developers' machines. It is one
+// small static binary that links no Kubernetes client.
 package main
 
 import (
@@ -37,6 +37,7 @@ var commands = map[string]command{
 	"doctor":   runDoctor,
 	"sweep":    runSweep,
 	"opener":   runOpener,
+	"carrier":  runCarrier,
 	"stowaway": runStowaway,
 	"version":  runVersion,
 }
@@ -52,7 +53,7 @@ func main() {
 // run executes one subcommand and returns the exit code.
 func run(ctx context.Context, args []string, stderr io.Writer) int {
 	if len(args) == 0 || commands[args[0]] == nil {
-		fmt.Fprintln(stderr, "usage: agent probe|keeper|ready|gate|doctor|sweep|opener|stowaway|version [flags]")
+		fmt.Fprintln(stderr, "usage: agent probe|keeper|ready|gate|doctor|sweep|opener|carrier|stowaway|version [flags]")
 		return exitUsage
 	}
 	log := slog.New(slog.NewJSONHandler(stderr, nil)).With("part", args[0])

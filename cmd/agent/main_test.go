@@ -10,6 +10,7 @@ import (
 
 	"github.com/sonde-operator/sonde/internal/wire/captureconfig"
 	"github.com/sonde-operator/sonde/internal/wire/gateconfig"
+	"github.com/sonde-operator/sonde/internal/wire/tunnel"
 )
 
 // The agent runs privileged on nodes: it must not link code that it does not use.
@@ -38,7 +39,7 @@ func TestArguments(t *testing.T) {
 		wantCode int
 		want     string
 	}{
-		"none":                  {wantCode: exitUsage, want: "usage: agent probe|keeper|ready|gate|doctor|sweep|stowaway|version"},
+		"none":                  {wantCode: exitUsage, want: "usage: agent probe|keeper|ready|gate|doctor|sweep|opener|carrier|stowaway|version"},
 		"unknown":               {args: []string{"dance"}, wantCode: exitUsage, want: "usage"},
 		"probe without a Pod":   {args: []string{"probe", "--duration", "30"}, wantCode: exitUsage},
 		"keeper without end":    {args: []string{"keeper"}, wantCode: exitUsage},
@@ -48,6 +49,9 @@ func TestArguments(t *testing.T) {
 		"flag of another part":  {args: []string{"ready", "--retain", "30"}, wantCode: exitUsage},
 		"unconfined keeper":     {args: []string{"keeper", "--retain", "30"}, wantCode: 1, want: "refuses to run unconfined"},
 		"probe without volumes": {args: []string{"probe", "--capture-uid=c", "--pod-uid=u", "--pod-name=p", "--node=n", "--duration=30", "--results=/nonexistent"}, wantCode: 4, want: "open results volume"},
+		"carrier of no Pod":     {args: []string{"carrier", "--socket", "/s", "--stowaway", "h:1", "--stowaway-key", "k", "--identity", "/i"}, wantCode: exitUsage},
+		"carrier without a key": {args: carrierOf("/nonexistent"), wantCode: 1, want: "read identity"},
+		"unconfined carrier":    {args: carrierOf(identityFile(t)), wantCode: 1, want: "refuses to run unconfined"},
 		"sweep of no Pod":       {args: []string{"sweep", "--host-network"}, wantCode: exitUsage},
 		"doctor, bad format":    {args: []string{"doctor", "--output", "verse"}, wantCode: exitUsage},
 		"gate, unknown action":  {args: []string{"gate", "--on-timeout", "fail"}, wantCode: exitUsage},
@@ -67,6 +71,28 @@ func TestArguments(t *testing.T) {
 			}
 		})
 	}
+}
+
+// carrierOf has the arguments of a carrier with an identity.
+func carrierOf(identity string) []string {
+	return []string{"carrier", "--socket", "/nonexistent", "--stowaway", "localhost:1", "--stowaway-key", "k", "--identity", identity, "--pod-uid", "u", "--pod", "n/p"}
+}
+
+func identityFile(t *testing.T) string {
+	t.Helper()
+	i, err := tunnel.NewIdentity()
+	if err != nil {
+		t.Fatal(err)
+	}
+	text, err := i.MarshalPEM()
+	if err != nil {
+		t.Fatal(err)
+	}
+	path := filepath.Join(t.TempDir(), "identity.pem")
+	if err := os.WriteFile(path, text, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return path
 }
 
 func TestReady(t *testing.T) {

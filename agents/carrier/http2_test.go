@@ -1,0 +1,182 @@
+package carrier
+
+import (
+	"bytes"
+	"context"
+	"io"
+	"net"
+	"net/http"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"golang.org/x/net/http2"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/health"
+	"google.golang.org/grpc/health/grpc_health_v1"
+)
+
+// streamConn makes a stream a net.Conn for servers.
+type streamConn struct{ duplex }
+
+func (streamConn) LocalAddr() net.Addr              { return &net.TCPAddr{} }
+func (streamConn) RemoteAddr() net.Addr             { return &net.TCPAddr{} }
+func (streamConn) SetDeadline(time.Time) error      { return nil }
+func (streamConn) SetReadDeadline(time.Time) error  { return nil }
+func (streamConn) SetWriteDeadline(time.Time) error { return nil }
+
+// TestGRPC checks that the kubelet's gRPC probes reach the app, and other calls the client. gRPC's client waits for the server's
+// settings before its first request.
+func TestGRPC(t *testing.T) {
+	grpcServer := func(status grpc_health_v1.HealthCheckResponse_ServingStatus) func(net.Conn) {
+		h := health.NewServer()
+		h.SetServingStatus("", status)
+		s := grpc.NewServer()
+		grpc_health_v1.RegisterHealthServer(s, h)
+		l := &connListener{conns: make(chan net.Conn), done: make(chan struct{})}
+		go func() { _ = s.Serve(l) }()
+		t.Cleanup(s.Stop)
+		return func(c net.Conn) {
+			gone := make(chan struct{})
+			l.conns <- notifying{c, gone}
+			<-gone
+		}
+	}
+	app, client := grpcServer(grpc_health_v1.HealthCheckResponse_SERVING), grpcServer(grpc_health_v1.HealthCheckResponse_NOT_SERVING)
+	f := start(t, func(d duplex) { app(d.(net.Conn)) }, func(_ string, s duplex) { client(streamConn{s}) }, whole("a"))
+	for agent, want := range map[string]grpc_health_v1.HealthCheckResponse_ServingStatus{
+		"kube-probe/1.35": grpc_health_v1.HealthCheckResponse_SERVING,
+		"orders":          grpc_health_v1.HealthCheckResponse_NOT_SERVING,
+	} {
+		t.Run(agent, func(t *testing.T) {
+			conn, err := grpc.NewClient(f.pod.listener.Addr().String(), grpc.WithTransportCredentials(insecure.NewCredentials()), grpc.WithUserAgent(agent))
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer conn.Close()
+			ctx, cancel := context.WithTimeout(t.Context(), patience)
+			defer cancel()
+			for range 5 {
+				r, err := grpc_health_v1.NewHealthClient(conn).Check(ctx, &grpc_health_v1.HealthCheckRequest{})
+				if err != nil || r.Status != want {
+					t.Fatalf("status %v, %v; want %v", r.GetStatus(), err, want)
+				}
+			}
+		})
+	}
+}
+
+type connListener struct {
+	conns chan net.Conn
+	done  chan struct{}
+}
+
+func (l *connListener) Accept() (net.Conn, error) {
+	select {
+	case c := <-l.conns:
+		return c, nil
+	case <-l.done:
+		return nil, net.ErrClosed
+	}
+}
+
+func (l *connListener) Close() error {
+	close(l.done)
+	return nil
+}
+func (l *connListener) Addr() net.Addr { return &net.TCPAddr{} }
+
+// notifying closes gone when the connection is closed.
+type notifying struct {
+	net.Conn
+	gone chan struct{}
+}
+
+func (n notifying) Close() error {
+	defer func() { _ = recover() }() // closed twice
+	close(n.gone)
+	return n.Conn.Close()
+}
+
+// TestHTTP2 checks that a client that sends its request at once is relayed without settings of the carrier.
+func TestHTTP2(t *testing.T) {
+	var atApp, atClient atomic.Int32
+	serve := func(n *atomic.Int32) func(duplex) {
+		return func(d duplex) {
+			c, ok := d.(net.Conn)
+			if !ok {
+				c = streamConn{d}
+			}
+			(&http2.Server{}).ServeConn(c, &http2.ServeConnOpts{Handler: http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+				_, _ = io.Copy(io.Discard, r.Body)
+				n.Add(1)
+			})})
+		}
+	}
+	toClient := serve(&atClient)
+	f := start(t, serve(&atApp), func(_ string, s duplex) { toClient(s) }, whole("a"))
+	transport := &http2.Transport{AllowHTTP: true}
+	for _, agent := range []string{"kube-probe/1.35", "curl"} {
+		c := f.dial(t)
+		cc, err := transport.NewClientConn(c)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for range 3 {
+			r, err := http.NewRequest(http.MethodPost, "http://web/x", bytes.NewReader(make([]byte, 200_000)))
+			if err != nil {
+				t.Fatal(err)
+			}
+			r.Header.Set("User-Agent", agent)
+			response, err := cc.RoundTrip(r)
+			if err != nil {
+				t.Fatal(agent, err)
+			}
+			_ = response.Body.Close()
+		}
+	}
+	if atApp.Load() != 3 || atClient.Load() != 3 {
+		t.Errorf("%d requests at the app, %d at the client; want 3 each", atApp.Load(), atClient.Load())
+	}
+}
+
+func TestFindAck(t *testing.T) {
+	preface := http2.ClientPreface
+	settings, ack := string(emptySettings), string(settingsAck)
+	window := "\x00\x00\x04\x08\x00\x00\x00\x00\x00\x00\x00\x00\x01"
+	for name, tc := range map[string]struct {
+		text string
+		want int
+	}{
+		"none":               {preface + settings, -1},
+		"at once":            {preface + ack, len(preface)},
+		"after others":       {preface + settings + window + ack, len(preface + settings + window)},
+		"incomplete":         {preface + settings + ack[:8], -1},
+		"inside of a frame":  {preface + "\x00\x00\x09\x00\x00\x00\x00\x00\x01" + ack, -1},
+		"beyond the bytes":   {preface + "\xff\xff\xff\x00\x00\x00\x00\x00\x01" + ack, -1},
+		"less than preface":  {preface[:10], -1},
+		"settings with ack2": {preface + settings + ack + ack, len(preface + settings)},
+	} {
+		t.Run(name, func(t *testing.T) {
+			at, found := findAck([]byte(tc.text))
+			if found != (tc.want >= 0) || found && at != tc.want {
+				t.Errorf("at %d, %v; want %d", at, found, tc.want)
+			}
+		})
+	}
+}
+
+func FuzzFirstAgent(f *testing.F) {
+	var b bytes.Buffer
+	b.WriteString(http2.ClientPreface)
+	framer := http2.NewFramer(&b, nil)
+	_ = framer.WriteSettings(http2.Setting{ID: http2.SettingInitialWindowSize, Val: 1 << 20})
+	_ = framer.WriteHeaders(http2.HeadersFrameParam{StreamID: 1, EndHeaders: true, BlockFragment: []byte{0x83, 0x86, 0x84, 0x7a, 4, 'c', 'u', 'r', 'l'}})
+	f.Add(b.Bytes())
+	f.Add([]byte(http2.ClientPreface))
+	f.Fuzz(func(_ *testing.T, b []byte) {
+		firstAgent(b)
+		findAck(b)
+	})
+}
