@@ -44,7 +44,10 @@ func BuildConfiguration(o ConfigurationOptions) *acadmission.MutatingWebhookConf
 			resourceWebhook(o, stopped("packetcaptures", "packetcapture", webhookpath.PacketCapture)),
 			resourceWebhook(o, stopped("traces", "trace", webhookpath.Trace)),
 			resourceWebhook(o, stopped("resultaccesses", "resultaccess", webhookpath.ResultAccess)),
-			resourceWebhook(o, stopped("interceptrequests", "interceptrequest", webhookpath.Intercept)),
+			resourceWebhook(o, resource{
+				plural: "interceptrequests", singular: "interceptrequest", path: webhookpath.Intercept, scope: admissionregistrationv1.NamespacedScope,
+				annotations: []string{sondev1.AnnotationRequester, sondev1.AnnotationStamp},
+			}),
 			resourceWebhook(o, resource{
 				plural: "fluentpvcs", singular: "fluentpvc", path: webhookpath.FluentPVC, scope: admissionregistrationv1.ClusterScope,
 				annotations: []string{sondev1.AnnotationRequester, sondev1.AnnotationStamp},

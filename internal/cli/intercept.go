@@ -1,0 +1,333 @@
+package cli
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/spf13/cobra"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/sonde-operator/sonde/api/v1alpha1"
+	"github.com/sonde-operator/sonde/internal/cli/capture"
+	"github.com/sonde-operator/sonde/internal/cli/intercept"
+	"github.com/sonde-operator/sonde/internal/cli/live"
+	"github.com/sonde-operator/sonde/internal/wire/tunnel"
+)
+
+const interceptExamples = `  # Every connection to port 8080 of the Deployment's Pods, to a process on this machine
+  kubectl sonde intercept deploy/web -n shop --port 8080 --to 127.0.0.1:8080
+
+  # Only one user's requests
+  kubectl sonde intercept deploy/web -n shop --port 8080 --to 8080 --header x-user=alice
+
+  # Only what begins with /api, and only GET
+  kubectl sonde intercept deploy/web -n shop --port 8080 --to 8080 --path-prefix /api --method GET`
+
+type interceptCommand struct {
+	plugin  *plugin
+	request intercept.Request
+}
+
+func newIntercept(p *plugin) *cobra.Command {
+	c := &interceptCommand{plugin: p}
+	cmd := &cobra.Command{
+		Use:   "intercept TARGET",
+		Short: "Answer the requests to a port of a workload on this machine",
+		Long: `Sends the connections to a port of every Pod of TARGET to a process on this machine, or only the HTTP/1 requests that match. No
+Pod is changed or restarted. When the command ends, however it ends, the app answers again within seconds.
+
+TARGET is deploy/NAME, sts/NAME, ds/NAME, pod/NAME, or the NAME of a Deployment. Interrupting (Ctrl-C) ends the intercept.
+You need the ClusterRole sonde-intercept in the namespace.
+
+Exit code: 0 the intercept has ended; 1 error; 130 interrupted twice.`,
+		Example: interceptExamples,
+		Args:    oneArgument("TARGET, like deploy/web"),
+		PreRunE: func(cmd *cobra.Command, _ []string) error {
+			return rejectEmpty(cmd, "to", "header", "path", "path-prefix", "path-regex", "method", "container", "probes", "expires-after", "grace-period")
+		},
+		RunE: func(cmd *cobra.Command, args []string) error { return c.run(cmd.Context(), args[0]) },
+	}
+	f, r := cmd.Flags(), &c.request
+	f.Int32Var(&r.Port, "port", 0, "Port on which the container listens (required). The port of a Service may be another one")
+	f.StringVar(&r.To, "to", "", "Address of your process: HOST:PORT, or a PORT of this machine (default the same port)")
+	f.StringArrayVar(&r.Headers, "header", nil, "Only requests with this header: NAME=VALUE. Repeat it for more")
+	f.StringVar(&r.Path, "path", "", "Only requests to this path, without the query")
+	f.StringVar(&r.PathPrefix, "path-prefix", "", "Only requests to paths that begin with this")
+	f.StringVar(&r.PathRegex, "path-regex", "", "Only requests to paths that match this regular expression (RE2) as a whole")
+	f.StringVar(&r.Method, "method", "", "Only requests with this method, like GET")
+	f.BoolVar(&r.Any, "any", false, "One of the conditions is enough")
+	f.StringVar(&r.Container, "container", "", "Container that has the port; it must exist")
+	f.StringVar(&r.Probes, "probes", "", "Who answers the kubelet's TCP probes: app or client (default app). HTTP and gRPC probes always go to the app")
+	f.StringVar(&r.ExpiresAfter, "expires-after", "", "End the intercept after this time, at most 24h (default 8h)")
+	f.StringVar(&r.GracePeriod, "grace-period", "", "How long a lost connection may take to come back (default 10s). The app answers meanwhile")
+	f.StringVar(&r.TargetNamespace, "target-namespace", "", "Namespace of TARGET, if it differs from the namespace of the InterceptRequest; only allowed in a hub namespace")
+	f.StringVar(&r.Name, "name", "", "Name of the InterceptRequest (default generated from TARGET)")
+	cmd.AddCommand(newInterceptDown(p))
+	return cmd
+}
+
+func (c *interceptCommand) run(ctx context.Context, target string) error {
+	var err error
+	if c.request.Target, err = capture.ParseTarget(target); err != nil {
+		return err
+	}
+	conn, err := c.plugin.connect()
+	if err != nil {
+		return err
+	}
+	c.request.Namespace = conn.namespace
+	c.request.To = cmp.Or(c.request.To, fmt.Sprint(c.request.Port))
+	identity, err := tunnel.NewIdentity()
+	if err != nil {
+		return err
+	}
+	object, err := c.request.Build(identity.Key)
+	if err != nil {
+		return err
+	}
+	interrupted := c.plugin.interrupts.claim()
+	if err := conn.client.Create(ctx, object); err != nil {
+		return &targetError{err, cmp.Or(c.request.TargetNamespace, conn.namespace)}
+	}
+	i := &runningIntercept{plugin: c.plugin, conn: conn, identity: identity, object: object, interrupted: interrupted}
+	return i.run(ctx)
+}
+
+// runningIntercept is an InterceptRequest of this process.
+type runningIntercept struct {
+	plugin      *plugin
+	conn        *connection
+	identity    *tunnel.Identity
+	object      *v1alpha1.InterceptRequest
+	interrupted <-chan struct{}
+
+	state   *intercept.State
+	display live.Display
+	local   *intercept.Local
+}
+
+// Reasons to end an intercept, other than an error.
+var (
+	errStopped = errors.New("stopped by the user")
+	errDeleted = errors.New("the InterceptRequest was deleted")
+	errExpired = errors.New("the intercept has expired")
+)
+
+// run follows the intercept until it ends, and then deletes its InterceptRequest.
+func (i *runningIntercept) run(ctx context.Context) error {
+	p := i.plugin
+	i.state, i.display = intercept.NewState(i.object, p.clock.Now()), p.display()
+	i.local = &intercept.Local{
+		Route: string(i.object.UID), Address: intercept.Address(i.object), OnReport: i.report, OnRefused: i.state.SetRefused,
+	}
+	i.show()
+	if err := i.local.Check(ctx); err != nil {
+		i.display.PrintLine(fmt.Sprintf("Warning: %v. Start your process; until then the app answers, or requests fail", err))
+	}
+	err := i.follow(ctx)
+	i.state.SetEnding("Ending")
+	i.show()
+	derr := i.remove(ctx, errors.Is(err, errDeleted))
+	switch {
+	case derr != nil:
+		i.state.SetEnding("Not deleted")
+	case errors.Is(err, errStopped):
+		i.state.SetEnding("Ended: the app answers")
+	case errors.Is(err, errExpired), errors.Is(err, errDeleted):
+		i.state.SetEnding("Ended: " + err.Error() + ". The app answers")
+	}
+	i.show()
+	i.display.Close()
+	if errors.Is(err, errStopped) || errors.Is(err, errDeleted) || errors.Is(err, errExpired) {
+		err = nil
+	}
+	return errors.Join(err, derr)
+}
+
+func (i *runningIntercept) show() {
+	i.display.Show(i.state.View(i.plugin.clock.Now(), i.plugin.terminal != nil))
+}
+
+// maxLines of requests that are printed for one Report where there is no terminal.
+const maxLines = 10
+
+func (i *runningIntercept) report(r tunnel.Report) {
+	i.state.Add(&r)
+	if i.plugin.terminal != nil {
+		return
+	}
+	if more := len(r.Requests) - maxLines; more > 0 {
+		i.display.PrintLine(fmt.Sprintf("%d more requests", more))
+		r.Requests = r.Requests[more:]
+	}
+	for _, request := range r.Requests {
+		i.display.PrintLine(intercept.RequestLine(request))
+	}
+}
+
+// follow keeps the tunnel and the display until the intercept ends. It returns why.
+func (i *runningIntercept) follow(ctx context.Context) error {
+	ctx, end := context.WithCancelCause(ctx)
+	var parts sync.WaitGroup
+	defer parts.Wait()
+	defer end(nil)
+	ready := make(chan struct{})
+	parts.Go(func() { i.watch(ctx, end, sync.OnceFunc(func() { close(ready) })) })
+	parts.Go(func() {
+		select {
+		case <-ready:
+			if err := i.keepTunnel(ctx); err != nil {
+				end(err)
+			}
+		case <-ctx.Done():
+		}
+	})
+	ticker := i.plugin.clock.NewTicker(refresh)
+	defer ticker.Stop()
+	for {
+		select {
+		case <-i.interrupted:
+			i.interrupted = nil
+			end(errStopped)
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		case <-ticker.C():
+			i.show()
+		}
+	}
+}
+
+func (i *runningIntercept) keepTunnel(ctx context.Context) error {
+	dialer, err := intercept.NewDialer(i.conn.config, cmp.Or(i.state.StowawayNamespace(), i.plugin.operatorNamespace))
+	if err != nil {
+		return err
+	}
+	t := &intercept.Tunnel{
+		Dial: func(ctx context.Context, key tunnel.PublicKey) (net.Conn, error) {
+			return dialer.Dial(ctx, i.identity, key)
+		},
+		Key: i.state.StowawayKey, Handler: i.local.Handler(), OnChange: i.state.SetTunnel,
+	}
+	return t.Run(ctx)
+}
+
+// watch reads the InterceptRequest until it has ended. It calls ready when Stowaway's key is known.
+func (i *runningIntercept) watch(ctx context.Context, end context.CancelCauseFunc, ready func()) {
+	for ctx.Err() == nil {
+		if err := i.watchOnce(ctx, end, ready); err != nil && ctx.Err() == nil {
+			i.display.PrintLine("Reading the InterceptRequest failed, the intercept goes on: " + describe(err))
+		}
+		select {
+		case <-ctx.Done():
+		case <-time.After(retry):
+		}
+	}
+}
+
+func (i *runningIntercept) watchOnce(ctx context.Context, end context.CancelCauseFunc, ready func()) error {
+	key := client.ObjectKeyFromObject(i.object)
+	var now v1alpha1.InterceptRequest
+	err := i.conn.client.Get(ctx, key, &now)
+	if apierrors.IsNotFound(err) {
+		end(errDeleted)
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("read the InterceptRequest: %w", err)
+	}
+	i.observe(&now, end, ready)
+	w, err := i.conn.client.Watch(ctx, &v1alpha1.InterceptRequestList{}, client.InNamespace(key.Namespace),
+		client.MatchingFields{"metadata.name": key.Name})
+	if err != nil {
+		return fmt.Errorf("watch the InterceptRequest: %w", err)
+	}
+	defer w.Stop()
+	for event := range w.ResultChan() {
+		o, ok := event.Object.(*v1alpha1.InterceptRequest)
+		switch {
+		case !ok:
+			return apierrors.FromObject(event.Object)
+		case event.Type == "DELETED":
+			end(errDeleted)
+			return nil
+		}
+		i.observe(o, end, ready)
+	}
+	return nil
+}
+
+func (i *runningIntercept) observe(o *v1alpha1.InterceptRequest, end context.CancelCauseFunc, ready func()) {
+	if o.UID != i.object.UID || !o.DeletionTimestamp.IsZero() {
+		end(errDeleted)
+		return
+	}
+	i.state.SetObject(o)
+	switch o.Status.Phase {
+	case v1alpha1.InterceptEnded:
+		end(errExpired)
+	case v1alpha1.InterceptFailed:
+		end(failure(o))
+	}
+	if o.Status.StowawayKey != "" {
+		ready()
+	}
+}
+
+// failure returns the messages of the conditions that do not hold.
+func failure(o *v1alpha1.InterceptRequest) error {
+	var messages []string
+	for _, c := range o.Status.Conditions {
+		if c.Status == "False" {
+			messages = append(messages, c.Reason+": "+c.Message)
+		}
+	}
+	return fmt.Errorf("the intercept has failed: %s", cmp.Or(strings.Join(messages, "; "), "the operator gives no reason"))
+}
+
+// remove deletes the InterceptRequest and waits until it is gone, even if ctx has ended.
+func (i *runningIntercept) remove(ctx context.Context, gone bool) error {
+	if gone {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), cleanup)
+	defer cancel()
+	if err := removeIntercept(ctx, i.conn.client, i.object); err != nil {
+		return fmt.Errorf("delete the InterceptRequest: %w\nThe app answers again, because this client is gone. To delete what is left:\n  %s",
+			err, i.plugin.commandLine("down "+i.object.Name, i.object.Namespace))
+	}
+	return nil
+}
+
+// removeIntercept deletes this InterceptRequest, not another one of its name, and waits until it is gone.
+func removeIntercept(ctx context.Context, c client.Client, o *v1alpha1.InterceptRequest) error {
+	uid := o.UID
+	err := c.Delete(ctx, &v1alpha1.InterceptRequest{ObjectMeta: o.ObjectMeta}, client.Preconditions{UID: &uid})
+	for ; err == nil || apierrors.IsConflict(err); err = waitShort(ctx) {
+		var now v1alpha1.InterceptRequest
+		gerr := c.Get(ctx, types.NamespacedName{Namespace: o.Namespace, Name: o.Name}, &now)
+		if apierrors.IsNotFound(gerr) || gerr == nil && now.UID != uid {
+			return nil
+		}
+		if gerr != nil {
+			return gerr
+		}
+	}
+	return client.IgnoreNotFound(err)
+}
+
+func waitShort(ctx context.Context) error {
+	select {
+	case <-ctx.Done():
+		return errors.New("it is still there after some time")
+	case <-time.After(refresh):
+		return nil
+	}
+}

@@ -1,0 +1,90 @@
+package intercept
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"net"
+	"net/http"
+	"time"
+
+	"github.com/sonde-operator/sonde/internal/wire/tunnel"
+)
+
+// Bounds of the connections to the developer's process and of reports.
+const (
+	dialTimeout    = 5 * time.Second
+	maxReportBytes = 4 << 20
+)
+
+// Local answers the streams of one intercept on the developer's machine.
+type Local struct {
+	// Route is the UID of the InterceptRequest. Streams of others are refused.
+	Route string
+	// Address of the developer's process, host:port.
+	Address string
+	// OnReport and OnRefused are called for each Report, and for each stream that found nothing at Address.
+	OnReport  func(tunnel.Report)
+	OnRefused func(error)
+}
+
+// Handler returns what answers Stowaway.
+func (l *Local) Handler() http.Handler {
+	mux := http.NewServeMux()
+	mux.HandleFunc("POST "+tunnel.PathOpen+"{id}", l.open)
+	mux.HandleFunc("POST "+tunnel.PathReport, l.report)
+	return mux
+}
+
+func (l *Local) open(w http.ResponseWriter, r *http.Request) {
+	if r.PathValue("id") != l.Route {
+		http.Error(w, "this client has another route", http.StatusNotFound)
+		return
+	}
+	conn, err := l.dial(r.Context())
+	if err != nil {
+		l.OnRefused(err)
+		http.Error(w, err.Error(), http.StatusBadGateway)
+		return
+	}
+	defer conn.Close()
+	stream, err := tunnel.Accept(w, r)
+	if err != nil {
+		return
+	}
+	_, _, _ = tunnel.Join(stream, conn) // the other side sees a stream that was cut
+}
+
+func (l *Local) dial(ctx context.Context) (*net.TCPConn, error) {
+	d := net.Dialer{Timeout: dialTimeout}
+	conn, err := d.DialContext(ctx, "tcp", l.Address)
+	if err != nil {
+		return nil, fmt.Errorf("nothing answers at %s: %w", l.Address, err)
+	}
+	tcp, ok := conn.(*net.TCPConn)
+	if !ok {
+		_ = conn.Close()
+		return nil, fmt.Errorf("%s is no TCP address", l.Address)
+	}
+	return tcp, nil
+}
+
+// Check returns an error if nothing listens at the address.
+func (l *Local) Check(ctx context.Context) error {
+	conn, err := l.dial(ctx)
+	if err != nil {
+		return err
+	}
+	return conn.Close()
+}
+
+// report reads one Report per line.
+func (l *Local) report(w http.ResponseWriter, r *http.Request) {
+	for lines := json.NewDecoder(http.MaxBytesReader(w, r.Body, maxReportBytes)); ; {
+		var report tunnel.Report
+		if lines.Decode(&report) != nil {
+			return // the end, or a Stowaway of another version: reports are for people
+		}
+		l.OnReport(report)
+	}
+}

@@ -1,0 +1,64 @@
+package intercept
+
+import (
+	"context"
+	"errors"
+	"net"
+	"net/http"
+	"time"
+
+	"github.com/sonde-operator/sonde/internal/wire/tunnel"
+)
+
+// Pauses between two tries to connect: the first, doubled after each failure up to the second.
+const (
+	firstPause = 200 * time.Millisecond
+	lastPause  = 2 * time.Second
+)
+
+// Tunnel keeps the connection to Stowaway.
+type Tunnel struct {
+	Identity *tunnel.Identity
+	Dial     func(ctx context.Context, stowaway tunnel.PublicKey) (net.Conn, error)
+	// Key returns Stowaway's key. A new Stowaway may have another one.
+	Key     func() tunnel.PublicKey
+	Handler http.Handler
+	// OnChange is called with nil when the tunnel is connected, and with the reason when it is not.
+	OnChange func(error)
+}
+
+// errLost is the reason after a connection that had been good.
+var errLost = errors.New("the connection to the cluster was lost")
+
+// Run connects again and again until ctx ends, or another try would be refused, too. Then it returns the refusal.
+func (t *Tunnel) Run(ctx context.Context) error {
+	pause := firstPause
+	for {
+		conn, err := t.Dial(ctx, t.Key())
+		if err == nil {
+			t.OnChange(nil)
+			began := time.Now()
+			tunnel.Serve(ctx, conn, t.Handler)
+			_ = conn.Close()
+			err = errLost
+			if time.Since(began) > lastPause { // it was good, so that the next try may come at once
+				pause = firstPause
+			}
+		}
+		if ctx.Err() != nil {
+			return nil
+		}
+		if refused, ok := errors.AsType[*ProxyError](err); ok && refused.Final() {
+			return err
+		}
+		t.OnChange(err)
+		timer := time.NewTimer(pause)
+		select {
+		case <-ctx.Done():
+			timer.Stop()
+			return nil
+		case <-timer.C:
+		}
+		pause = min(2*pause, lastPause)
+	}
+}

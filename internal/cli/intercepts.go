@@ -1,0 +1,174 @@
+package cli
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"strconv"
+
+	"github.com/spf13/cobra"
+	authenticationv1 "k8s.io/api/authentication/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/duration"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/sonde-operator/sonde/api/v1alpha1"
+	"github.com/sonde-operator/sonde/internal/cli/intercept"
+	"github.com/sonde-operator/sonde/internal/wire/table"
+)
+
+func newIntercepts(p *plugin) *cobra.Command {
+	var all bool
+	cmd := &cobra.Command{
+		Use:     "intercepts",
+		Short:   "List intercepts, with their users",
+		Example: "  kubectl sonde intercepts -n shop",
+		Args:    cobra.NoArgs,
+		RunE:    func(cmd *cobra.Command, _ []string) error { return p.listIntercepts(cmd.Context(), all) },
+	}
+	cmd.Flags().BoolVarP(&all, "all-namespaces", "A", false, "List the intercepts of all namespaces")
+	return cmd
+}
+
+// newDown is "kubectl sonde down".
+func newDown(p *plugin) *cobra.Command { return downCommand(p, "kubectl sonde down") }
+
+// newInterceptDown is "kubectl sonde intercept down".
+func newInterceptDown(p *plugin) *cobra.Command {
+	return downCommand(p, "kubectl sonde intercept down")
+}
+
+func downCommand(p *plugin, name string) *cobra.Command {
+	var all bool
+	cmd := &cobra.Command{
+		Use:   "down [NAME...]",
+		Short: "End intercepts: those named, or all of your own",
+		Long: `Deletes InterceptRequests, and waits until they are gone: those named, or all that you created in the namespace. The apps answer
+again at once.`,
+		Example: "  " + name + " -n shop\n  " + name + " web-x7k2p -n shop",
+		RunE:    func(cmd *cobra.Command, args []string) error { return p.down(cmd.Context(), args, all) },
+	}
+	cmd.Flags().BoolVarP(&all, "all-namespaces", "A", false, "End your own intercepts in all namespaces")
+	return cmd
+}
+
+func (p *plugin) intercepts(ctx context.Context, conn *connection, all bool) ([]v1alpha1.InterceptRequest, error) {
+	var where []client.ListOption
+	if !all {
+		where = append(where, client.InNamespace(conn.namespace))
+	}
+	var list v1alpha1.InterceptRequestList
+	if err := conn.client.List(ctx, &list, where...); err != nil {
+		return nil, fmt.Errorf("list InterceptRequests: %w", err)
+	}
+	return list.Items, nil
+}
+
+func (p *plugin) listIntercepts(ctx context.Context, all bool) error {
+	conn, err := p.connect()
+	if err != nil {
+		return err
+	}
+	items, err := p.intercepts(ctx, conn, all)
+	if err != nil {
+		return err
+	}
+	if len(items) == 0 {
+		fmt.Fprintln(p.streams.ErrOut, "No intercepts found")
+		return nil
+	}
+	rows := [][]string{{"NAMESPACE", "NAME", "USER", "TARGET", "PORT", "PHASE", "PODS", "REQUESTS", "AGE"}}
+	for i := range items {
+		o := &items[i]
+		_, target := o.AgentTarget()
+		active, matched := 0, int64(0)
+		for _, pod := range o.Status.Pods {
+			matched += pod.Matched
+			if pod.Active {
+				active++
+			}
+		}
+		rows = append(rows, []string{
+			o.Namespace, o.Name, requester(o), string(target.Kind) + "/" + target.Name, strconv.Itoa(int(o.Spec.TargetContainerPort)), string(o.Status.Phase),
+			fmt.Sprintf("%d/%d", active, len(o.Status.Pods)), strconv.FormatInt(matched, 10), duration.HumanDuration(p.clock.Since(o.CreationTimestamp.Time)),
+		})
+	}
+	for i, row := range rows {
+		for j, cell := range row {
+			rows[i][j] = table.Printable(cell)
+		}
+		if !all {
+			rows[i] = rows[i][1:]
+		}
+	}
+	sides := "lllllllll"
+	if _, err := fmt.Fprint(p.streams.Out, table.Text(sides[:len(rows[0])], rows)); err != nil {
+		return fmt.Errorf("print: %w", err)
+	}
+	return nil
+}
+
+// requester returns the user who created the request, as the webhook noted it; empty if there is no note.
+func requester(o *v1alpha1.InterceptRequest) string {
+	var claim struct {
+		Requester struct {
+			Username string `json:"username"`
+		} `json:"requester"`
+	}
+	_ = json.Unmarshal([]byte(o.Annotations[v1alpha1.AnnotationRequester]), &claim)
+	return claim.Requester.Username
+}
+
+func (p *plugin) down(ctx context.Context, names []string, all bool) error {
+	conn, err := p.connect()
+	if err != nil {
+		return err
+	}
+	chosen, err := p.chooseIntercepts(ctx, conn, names, all)
+	if err != nil {
+		return err
+	}
+	if len(chosen) == 0 {
+		fmt.Fprintln(p.streams.ErrOut, "You have no intercepts")
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, cleanup)
+	defer cancel()
+	for i := range chosen {
+		o := &chosen[i]
+		if err := removeIntercept(ctx, conn.client, o); err != nil {
+			return fmt.Errorf("delete InterceptRequest %s: %w", o.Name, err)
+		}
+		fmt.Fprintf(p.streams.Out, "interceptrequest.%s/%s deleted: %s answers again\n", v1alpha1.GroupVersion.Group, o.Name, intercept.Target(o))
+	}
+	return nil
+}
+
+// chooseIntercepts returns the named ones, or those of the user.
+func (p *plugin) chooseIntercepts(ctx context.Context, conn *connection, names []string, all bool) ([]v1alpha1.InterceptRequest, error) {
+	var chosen []v1alpha1.InterceptRequest
+	for _, name := range names {
+		var o v1alpha1.InterceptRequest
+		if err := conn.client.Get(ctx, client.ObjectKey{Namespace: conn.namespace, Name: name}, &o); err != nil {
+			return nil, fmt.Errorf("read InterceptRequest %s: %w", name, err)
+		}
+		chosen = append(chosen, o)
+	}
+	if len(names) > 0 {
+		return chosen, nil
+	}
+	items, err := p.intercepts(ctx, conn, all)
+	if err != nil {
+		return nil, err
+	}
+	self := authenticationv1.SelfSubjectReview{ObjectMeta: metav1.ObjectMeta{}}
+	if err := conn.client.Create(ctx, &self); err != nil {
+		return nil, fmt.Errorf("find out who you are: %w\nName the intercepts (see kubectl sonde intercepts)", err)
+	}
+	for _, o := range items {
+		if who := self.Status.UserInfo.Username; who != "" && requester(&o) == who {
+			chosen = append(chosen, o)
+		}
+	}
+	return chosen, nil
+}
