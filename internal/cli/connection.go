@@ -3,6 +3,7 @@ package cli
 import (
 	"fmt"
 
+	authenticationv1 "k8s.io/api/authentication/v1"
 	apimeta "k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/runtime"
 	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
@@ -29,6 +30,7 @@ func (p *plugin) connect() (*connection, error) {
 	if err != nil {
 		return nil, fmt.Errorf("read the kubeconfig: %w", err)
 	}
+	config.ContentType = runtime.ContentTypeJSON
 	// Without a mapper, the client would first request all kinds from the server.
 	c, err := client.NewWithWatch(config, client.Options{Scheme: scheme(), Mapper: mapper()})
 	if err != nil {
@@ -40,6 +42,7 @@ func (p *plugin) connect() (*connection, error) {
 func scheme() *runtime.Scheme {
 	s := runtime.NewScheme()
 	utilruntime.Must(v1alpha1.AddToScheme(s))
+	utilruntime.Must(authenticationv1.AddToScheme(s))
 	return s
 }
 
@@ -53,6 +56,8 @@ func mapper() apimeta.RESTMapper {
 		add(k.Name, k.Resource)
 	}
 	add("ResultAccess", "resultaccesses")
+	add(kind.Intercept.Name, kind.Intercept.Resource)
+	m.Add(authenticationv1.SchemeGroupVersion.WithKind("SelfSubjectReview"), apimeta.RESTScopeRoot)
 	add("InterceptRequest", "interceptrequests")
 	return m
 }

@@ -38,7 +38,7 @@ func explain(err error) string {
 			"Install or upgrade it, or choose another cluster with --context", kindsOf(s))
 	}
 	if webhookUnavailable(s) {
-		return "error: Sonde does not answer, so PacketCaptures and Traces cannot be created or stopped, only deleted. Ask a cluster admin to check that the Pods of Deployment sonde-manager are ready.\n" +
+		return "error: Sonde does not answer, so PacketCaptures, Traces and InterceptRequests cannot be created or stopped, only deleted. Ask a cluster admin to check that the Pods of Deployment sonde-manager are ready.\n" +
 			"Error from server (" + string(s.Reason) + "): " + gather.WebhookPath.ReplaceAllString(s.Message, "/...")
 	}
 	if s.Reason == metav1.StatusReasonUnknown {
@@ -48,6 +48,8 @@ func explain(err error) string {
 	switch {
 	case roleMissing(s) && strings.HasSuffix(s.Message, " at the cluster scope"): // only requests with -A are
 		text += "\nOmit -A, or ask a cluster admin for a ClusterRoleBinding to the ClusterRole sonde-view"
+	case roleMissing(s) && s.Details.Kind == kind.Intercept.Resource:
+		text += "\nAsk an admin for the ClusterRole sonde-intercept in " + namespaceOf(s)
 	case roleMissing(s) && s.Details.Kind == bindingResource:
 		text += "\nAsk an admin for the ClusterRole sonde-edit in " + namespaceOf(s)
 	case roleMissing(s):
@@ -62,8 +64,11 @@ const bindingResource = "fluentpvcbindings"
 
 // kindsOf returns the plural of the kind that a status is about.
 func kindsOf(s metav1.Status) string {
-	if s.Details.Kind == bindingResource {
+	switch s.Details.Kind {
+	case bindingResource:
 		return "FluentPVCBindings"
+	case kind.Intercept.Resource:
+		return kind.Intercept.Name + "s"
 	}
 	return kindOf(s).Name + "s"
 }

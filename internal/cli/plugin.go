@@ -18,10 +18,11 @@ import (
 // defaultOperatorNamespace is the default namespace of an installation.
 const defaultOperatorNamespace = "sonde-system"
 
-const usage = `Captures the packets, or traces the system calls, of every Pod of a workload into one file.
+const usage = `Captures the packets, or traces the system calls, of every Pod of a workload into one file. Or answers its requests on this
+machine.
 
-The plugin creates a PacketCapture or a Trace in the cluster with your rights: you need the verb "capture" or "trace"
-on pods in the namespace of the target.`
+The plugin creates a PacketCapture, a Trace or an InterceptRequest in the cluster with your rights: you need the verb
+"capture", "trace" or "intercept" on pods in the namespace of the target.`
 
 const examples = `  # 30 seconds of every Pod of a Deployment, merged in the order of time
   kubectl sonde capture deploy/web -n shop --for 30s -o web.pcapng
@@ -33,7 +34,10 @@ const examples = `  # 30 seconds of every Pod of a Deployment, merged in the ord
   kubectl sonde conversations web.pcapng
 
   # Which processes it starts, and which files they open, read and write
-  kubectl sonde trace deploy/web -n shop --for 10s --events process,file,io`
+  kubectl sonde trace deploy/web -n shop --for 10s --events process,file,io
+
+  # Answer one user's requests on this machine
+  kubectl sonde intercept deploy/web -n shop --port 8080 --to 127.0.0.1:8080 --header x-user=alice`
 
 // plugin is shared by all commands.
 type plugin struct {
@@ -57,7 +61,7 @@ func newPlugin(o Options, i *interrupts) *plugin {
 func (p *plugin) command() *cobra.Command {
 	root := &cobra.Command{
 		Use:     "kubectl-sonde",
-		Short:   "Capture the packets, or trace the system calls, of every Pod of a workload",
+		Short:   "Capture the packets, trace the system calls, or answer the requests of every Pod of a workload",
 		Long:    usage,
 		Example: examples,
 		Annotations: map[string]string{
@@ -77,6 +81,7 @@ func (p *plugin) command() *cobra.Command {
 		"Namespace that Sonde is installed in")
 	root.AddCommand(
 		newCapture(p), newDownload(p), newGet(p), newStop(p), newDelete(p), newConversations(p), newTrace(p),
+		newIntercept(p), newIntercepts(p), newDown(p),
 		newFluentPVC(p), newDoctor(p), newMustGather(p), newVersion(p), newOptions(p),
 	)
 	root.SetUsageTemplate(usageTemplate)

@@ -16,20 +16,27 @@ type Unit int
 const (
 	Packets Unit = iota
 	Events
+	Requests
 )
 
-// Count names the units in the Pods' files.
+// Count names the units in the Pods' files, or of an intercept.
 func (u Unit) Count() string {
-	if u == Events {
+	switch u {
+	case Events:
 		return "events"
+	case Requests:
+		return "requests"
 	}
 	return "packets"
 }
 
-// Lost names the units that are missing from the Pods' files.
+// Lost names the units that are missing from the Pods' files, or that found no answer.
 func (u Unit) Lost() string {
-	if u == Events {
+	switch u {
+	case Events:
 		return "lost"
+	case Requests:
+		return "failed"
 	}
 	return "dropped"
 }

@@ -1,0 +1,576 @@
+package cli
+
+import (
+	"bytes"
+	"context"
+	"crypto/tls"
+	"encoding/json"
+	"fmt"
+	"io"
+	"log"
+	"log/slog"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"net/http/httputil"
+	"net/url"
+	"os"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	authenticationv1 "k8s.io/api/authentication/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/sonde-operator/sonde/agents/stowaway"
+	"github.com/sonde-operator/sonde/api/v1alpha1"
+	"github.com/sonde-operator/sonde/internal/cli/report"
+	"github.com/sonde-operator/sonde/internal/restriction"
+	"github.com/sonde-operator/sonde/internal/wire/tunnel"
+)
+
+// interceptCluster simulates the API server and the operator around a real Stowaway: one Pod with a carrier.
+type interceptCluster struct {
+	t   *testing.T
+	url string
+
+	mu       sync.Mutex
+	objects  map[string]*v1alpha1.InterceptRequest
+	changed  chan struct{}
+	version  int
+	created  []v1alpha1.InterceptRequestSpec
+	refuse   error // answers requests to create
+	proxyErr error // answers services/proxy
+	noDelete bool
+	// onCreate changes the new object, as the operator does.
+	onCreate func(*v1alpha1.InterceptRequest)
+
+	identity, manager, carrier *tunnel.Identity
+	peers                      string
+	upgrades                   []net.Conn // of the proxy to Stowaway
+}
+
+func newInterceptCluster(t *testing.T) *interceptCluster {
+	t.Helper()
+	c := &interceptCluster{t: t, objects: map[string]*v1alpha1.InterceptRequest{}, changed: make(chan struct{})}
+	c.onCreate = c.reconcile
+	for _, i := range []**tunnel.Identity{&c.identity, &c.manager, &c.carrier} {
+		made, err := tunnel.NewIdentity()
+		if err != nil {
+			t.Fatal(err)
+		}
+		*i = made
+	}
+	clients := c.startStowaway()
+	const kinds = "/apis/monitoring.openshift.tpg/v1alpha1/"
+	mux := http.NewServeMux()
+	mux.HandleFunc("POST "+kinds+"namespaces/shop/interceptrequests", c.create)
+	mux.HandleFunc("GET "+kinds+"namespaces/shop/interceptrequests", c.list)
+	mux.HandleFunc("GET "+kinds+"interceptrequests", c.list)
+	mux.HandleFunc("GET "+kinds+"namespaces/shop/interceptrequests/{name}", c.get)
+	mux.HandleFunc("DELETE "+kinds+"namespaces/shop/interceptrequests/{name}", c.remove)
+	mux.HandleFunc("POST /apis/authentication.k8s.io/v1/selfsubjectreviews", func(w http.ResponseWriter, _ *http.Request) {
+		answerJSON(w, http.StatusCreated, authenticationv1.SelfSubjectReview{
+			TypeMeta: metav1.TypeMeta{Kind: "SelfSubjectReview", APIVersion: "authentication.k8s.io/v1"},
+			Status:   authenticationv1.SelfSubjectReviewStatus{UserInfo: authenticationv1.UserInfo{Username: "alice"}},
+		})
+	})
+	const proxied = "/api/v1/namespaces/sonde-system/services/http:sonde-stowaway:client/proxy"
+	mux.HandleFunc(proxied+"/", func(w http.ResponseWriter, r *http.Request) {
+		c.mu.Lock()
+		err := c.proxyErr
+		c.mu.Unlock()
+		if err != nil {
+			answerError(w, err)
+			return
+		}
+		h := httputil.ReverseProxy{
+			Transport: &http.Transport{DialContext: c.dial, DisableKeepAlives: true}, ErrorLog: log.New(io.Discard, "", 0),
+			Rewrite: func(p *httputil.ProxyRequest) {
+				p.Out.URL = &url.URL{Scheme: "http", Host: clients, Path: strings.TrimPrefix(p.In.URL.Path, proxied)}
+			},
+		}
+		h.ServeHTTP(w, r)
+	})
+	server := httptest.NewServer(mux)
+	t.Cleanup(server.CloseClientConnections)
+	c.url = server.URL
+	return c
+}
+
+func (c *interceptCluster) dial(ctx context.Context, network, address string) (net.Conn, error) {
+	conn, err := (&net.Dialer{}).DialContext(ctx, network, address)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.upgrades = append(c.upgrades, conn)
+	return conn, err
+}
+
+// cutTunnels closes the API server's connections to Stowaway.
+func (c *interceptCluster) cutTunnels() int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	n := len(c.upgrades)
+	for _, conn := range c.upgrades {
+		_ = conn.Close()
+	}
+	c.upgrades = nil
+	return n
+}
+
+func answerJSON(w http.ResponseWriter, code int, v any) {
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(code)
+	_ = json.NewEncoder(w).Encode(v)
+}
+
+func answerError(w http.ResponseWriter, err error) {
+	status := metav1.Status{Status: metav1.StatusFailure, Message: err.Error(), Code: 500}
+	if e, ok := err.(apierrors.APIStatus); ok { //nolint:errorlint // made by the tests
+		status = e.Status()
+	}
+	status.TypeMeta = metav1.TypeMeta{Kind: "Status", APIVersion: "v1"}
+	answerJSON(w, int(status.Code), status)
+}
+
+func (c *interceptCluster) startStowaway() (clients string) {
+	t := c.t
+	var listeners [2]net.Listener
+	for i := range listeners {
+		l, err := net.Listen("tcp", "127.0.0.1:0")
+		if err != nil {
+			t.Fatal(err)
+		}
+		listeners[i] = l
+	}
+	c.peers = listeners[1].Addr().String()
+	listen := func(i int) func(context.Context) (net.Listener, error) {
+		return func(context.Context) (net.Listener, error) { return listeners[i], nil }
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	ran := make(chan error, 1)
+	go func() {
+		ran <- stowaway.Run(ctx, &stowaway.Config{
+			Identity: c.identity, ManagerKey: c.manager.Key, ListenClients: listen(0), ListenPeers: listen(1),
+			Confined: func() error { return nil }, Restrict: func() (restriction.InForce, error) { return restriction.InForce{}, nil },
+			Log: slog.New(slog.DiscardHandler),
+		})
+	}()
+	t.Cleanup(func() {
+		cancel()
+		if err := <-ran; err != nil {
+			t.Error(err)
+		}
+	})
+	return listeners[0].Addr().String()
+}
+
+// peer connects to Stowaway as the manager or as the carrier.
+func (c *interceptCluster) peer(i *tunnel.Identity) *tunnel.Peer {
+	c.t.Helper()
+	conn, err := net.Dial("tcp", c.peers)
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	secure := tls.Client(conn, i.ClientTLS(c.identity.Key))
+	if err := tunnel.Handshake(context.Background(), secure); err != nil {
+		c.t.Fatal(err)
+	}
+	p, err := tunnel.NewPeer(secure)
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	c.t.Cleanup(p.Close)
+	return p
+}
+
+// reconcile makes an object active, and its route known to Stowaway. The caller holds the lock.
+func (c *interceptCluster) reconcile(o *v1alpha1.InterceptRequest) {
+	b, err := json.Marshal(tunnel.State{
+		Version: tunnel.Version, Generation: string(o.UID), Carriers: []tunnel.Carrier{{Pod: "p1", Name: "shop/web-1", Key: c.carrier.Key}},
+		Routes: []tunnel.Route{{ID: string(o.UID), Name: "shop/" + o.Name, ClientKey: tunnel.PublicKey(o.Spec.ClientKey), Port: 8080, Pods: []string{"p1"}}},
+	})
+	if err != nil {
+		c.t.Error(err)
+	}
+	manager := c.peer(c.manager)
+	r, err := tunnel.NewRequest(context.Background(), http.MethodPut, tunnel.PathState, bytes.NewReader(b))
+	if err != nil {
+		c.t.Error(err)
+	}
+	if response, err := manager.Do(r); err != nil || response.StatusCode != http.StatusNoContent {
+		c.t.Errorf("State: %v, %v", response, err)
+	}
+	o.Status.StowawayKey, o.Status.StowawayNamespace, o.Status.Phase = string(c.identity.Key), "sonde-system", v1alpha1.InterceptActive
+	o.Status.Pods = []v1alpha1.InterceptPod{{Name: "web-1", UID: "p1", Node: "n1", Active: true}}
+}
+
+func (c *interceptCluster) change(o *v1alpha1.InterceptRequest) {
+	c.version++
+	if o != nil {
+		o.ResourceVersion = fmt.Sprint(c.version)
+	}
+	close(c.changed)
+	c.changed = make(chan struct{})
+}
+
+// later changes the only object, as the operator does.
+func (c *interceptCluster) later(act func(*v1alpha1.InterceptRequest)) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for name, o := range c.objects {
+		changed := o.DeepCopy()
+		act(changed)
+		c.objects[name] = changed
+		c.change(changed)
+	}
+}
+
+func (c *interceptCluster) create(w http.ResponseWriter, r *http.Request) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	o := &v1alpha1.InterceptRequest{}
+	if err := json.NewDecoder(r.Body).Decode(o); err != nil {
+		c.t.Error(err)
+	}
+	c.created = append(c.created, o.Spec)
+	if c.refuse != nil {
+		answerError(w, c.refuse)
+		return
+	}
+	c.version++
+	if o.Name == "" {
+		o.Name = o.GenerateName + "x7k2p"
+	}
+	o.UID = "uid-1"
+	o.CreationTimestamp = metav1.Now()
+	o.Annotations = map[string]string{v1alpha1.AnnotationRequester: `{"requester":{"username":"alice"}}`}
+	c.objects[o.Name] = o
+	c.change(o)
+	answerJSON(w, http.StatusCreated, o)
+	o = o.DeepCopy()
+	c.onCreate(o)
+	c.objects[o.Name] = o
+	c.change(o)
+}
+
+var interceptResource = schema.GroupResource{Group: "monitoring.openshift.tpg", Resource: "interceptrequests"}
+
+func (c *interceptCluster) get(w http.ResponseWriter, r *http.Request) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if o := c.objects[r.PathValue("name")]; o != nil {
+		answerJSON(w, http.StatusOK, o)
+		return
+	}
+	answerError(w, apierrors.NewNotFound(interceptResource, r.PathValue("name")))
+}
+
+func (c *interceptCluster) remove(w http.ResponseWriter, r *http.Request) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.noDelete {
+		answerError(w, apierrors.NewForbidden(interceptResource, r.PathValue("name"), fmt.Errorf("not today")))
+		return
+	}
+	delete(c.objects, r.PathValue("name"))
+	c.change(nil)
+	answerJSON(w, http.StatusOK, metav1.Status{TypeMeta: metav1.TypeMeta{Kind: "Status", APIVersion: "v1"}, Status: metav1.StatusSuccess})
+}
+
+func (c *interceptCluster) list(w http.ResponseWriter, r *http.Request) {
+	if r.URL.Query().Get("watch") == "" {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		items := []any{}
+		for _, o := range c.objects {
+			items = append(items, o)
+		}
+		answerJSON(w, http.StatusOK, map[string]any{"items": items})
+		return
+	}
+	name, ok := strings.CutPrefix(r.URL.Query().Get("fieldSelector"), "metadata.name=")
+	if !ok {
+		c.t.Errorf("watch of everything: %s", r.URL.RawQuery)
+	}
+	w.Header().Set("Content-Type", "application/json")
+	var last *v1alpha1.InterceptRequest
+	for {
+		c.mu.Lock()
+		o, changed := c.objects[name], c.changed
+		c.mu.Unlock()
+		if o == nil {
+			_ = json.NewEncoder(w).Encode(map[string]any{"type": "DELETED", "object": last})
+			return
+		}
+		last = o
+		_ = json.NewEncoder(w).Encode(map[string]any{"type": "MODIFIED", "object": o})
+		w.(http.Flusher).Flush()
+		select {
+		case <-changed:
+		case <-r.Context().Done():
+			return
+		}
+	}
+}
+
+func (c *interceptCluster) left() int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return len(c.objects)
+}
+
+func (c *interceptCluster) start(args ...string) *run {
+	c.t.Helper()
+	return startWith(c.t, &apiServer{url: c.url}, func(*Options) {}, args...)
+}
+
+// say sends text through a carrier's stream, again and again until the client is connected.
+func (c *interceptCluster) say(carrier *tunnel.Peer, text string) string {
+	c.t.Helper()
+	var last error
+	for end := time.Now().Add(15 * time.Second); time.Now().Before(end); time.Sleep(20 * time.Millisecond) {
+		s, err := carrier.Open(c.t.Context(), tunnel.PathOpen+"uid-1", nil)
+		if err != nil {
+			last = err
+			continue
+		}
+		_, _ = io.WriteString(s, text)
+		_ = s.CloseWrite()
+		b, err := io.ReadAll(s)
+		_ = s.Close()
+		if err == nil {
+			return string(b)
+		}
+		last = err
+	}
+	c.t.Fatalf("no stream: %v", last)
+	return ""
+}
+
+// echoServer is the developer's process.
+func echoServer(t *testing.T) string {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { l.Close() })
+	go func() {
+		for {
+			conn, err := l.Accept()
+			if err != nil {
+				return
+			}
+			go func() {
+				_, _ = io.Copy(conn, io.MultiReader(strings.NewReader("laptop "), conn))
+				_ = conn.Close()
+			}()
+		}
+	}()
+	return l.Addr().String()
+}
+
+func TestIntercept(t *testing.T) {
+	c := newInterceptCluster(t)
+	r := c.start("intercept", "deploy/web", "--port", "8080", "--to", echoServer(t), "--header", "x-user=alice", "--path-prefix", "/api", "--any")
+	r.errOut.await(t, "web-1 on n1: Active")
+	carrier := c.peer(c.carrier)
+	if got := c.say(carrier, "hello"); got != "laptop hello" {
+		t.Errorf("read %q", got)
+	}
+	line, err := json.Marshal(tunnel.Report{
+		Routes:   map[string]tunnel.Counters{"uid-1": {Matched: 7, Passed: 2, BytesToClient: 1024}},
+		Requests: []tunnel.Request{{Time: time.Now(), Route: "uid-1", Method: "GET", Path: "/api/x\x1b[2J", Status: 201, Client: true}},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	request, err := tunnel.NewRequest(t.Context(), http.MethodPost, tunnel.PathReport, bytes.NewReader(append(line, '\n')))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := carrier.Do(request); err != nil {
+		t.Fatal(err)
+	}
+	r.errOut.await(t, "web-1  GET /api/x [2J  201  by you")
+	r.errOut.await(t, "web-1 on n1: Active, 7 requests, 1.0 KiB, 0 failed")
+
+	if n := c.cutTunnels(); n == 0 {
+		t.Error("no tunnel went through the proxy")
+	}
+	if got := c.say(carrier, "again"); got != "laptop again" {
+		t.Errorf("read %q after the tunnel was cut", got)
+	}
+	r.signals <- os.Interrupt
+	r.await(t, report.ExitOK)
+	if c.left() != 0 {
+		t.Error("the InterceptRequest is still there")
+	}
+	r.errOut.await(t, "Ended: the app answers")
+	m := c.created[0].Match
+	if m.Require != v1alpha1.MatchAny || m.Headers[0].Name != "x-user" || *m.Headers[0].Exact != "alice" || *m.Path.Prefix != "/api" {
+		t.Errorf("match %+v", m)
+	}
+}
+
+func TestInterceptEnds(t *testing.T) {
+	condition := func(phase v1alpha1.InterceptPhase, reason, message string) func(*v1alpha1.InterceptRequest) {
+		return func(o *v1alpha1.InterceptRequest) {
+			o.Status.Phase = phase
+			o.Status.Conditions = []metav1.Condition{{Type: v1alpha1.ConditionIntercepted, Status: metav1.ConditionFalse, Reason: reason, Message: message}}
+		}
+	}
+	pending := condition(v1alpha1.InterceptPending, v1alpha1.ReasonStowawayStarting, "the tunnel is starting")
+	for name, tc := range map[string]struct {
+		prepare  func(*interceptCluster)
+		onCreate func(*v1alpha1.InterceptRequest)
+		await    string
+		act      func(*interceptCluster, *run)
+		wantCode int
+		want     []string
+		wantLeft int
+	}{
+		"interrupted while it waits": {
+			onCreate: pending, await: "Pending: StowawayStarting",
+			act: func(_ *interceptCluster, r *run) { r.signals <- os.Interrupt }, want: []string{"the tunnel is starting", "Ended: the app answers"},
+		},
+		"expired": {
+			await: "Active", act: func(c *interceptCluster, _ *run) { c.later(condition(v1alpha1.InterceptEnded, "Expired", "8h")) },
+			want: []string{"the intercept has expired"},
+		},
+		"failed": {
+			onCreate: condition(v1alpha1.InterceptFailed, "HostNetwork", "the Pods use their node's network"), wantCode: 1,
+			want: []string{"error: the intercept has failed: HostNetwork: the Pods use their node's network"},
+		},
+		"deleted by another": {
+			await: "Active",
+			act: func(c *interceptCluster, _ *run) {
+				c.mu.Lock()
+				defer c.mu.Unlock()
+				clear(c.objects)
+				c.change(nil)
+			},
+			want: []string{"the InterceptRequest was deleted"},
+		},
+		"cannot be deleted": {
+			prepare: func(c *interceptCluster) { c.noDelete = true }, await: "Active",
+			act: func(_ *interceptCluster, r *run) { r.signals <- os.Interrupt }, wantCode: 1, wantLeft: 1,
+			want: []string{"not today"},
+		},
+		"no right to the proxy": {
+			prepare: func(c *interceptCluster) {
+				c.proxyErr = apierrors.NewForbidden(schema.GroupResource{Resource: "services/proxy"}, "http:sonde-stowaway:client", fmt.Errorf("User cannot get"))
+			},
+			wantCode: 1, want: []string{"User cannot get", "RoleBinding sonde-results"},
+		},
+		"Stowaway is not ready": {
+			prepare: func(c *interceptCluster) { c.proxyErr = apierrors.NewServiceUnavailable("no endpoints available") },
+			await:   "no endpoints available: the cluster's end of the tunnel is not ready; connecting again",
+			act:     func(_ *interceptCluster, r *run) { r.signals <- os.Interrupt },
+		},
+		"refused by the webhook": {
+			prepare: func(c *interceptCluster) {
+				c.refuse = apierrors.NewForbidden(interceptResource, "web", fmt.Errorf("bob intercepts that port"))
+			},
+			wantCode: 1, want: []string{"bob intercepts that port"},
+		},
+		"no right to create": {
+			prepare: func(c *interceptCluster) {
+				c.refuse = apierrors.NewForbidden(interceptResource, "", fmt.Errorf(`User "eve" cannot create resource "interceptrequests" in API group "monitoring.openshift.tpg" in the namespace "shop"`))
+			},
+			wantCode: 1, want: []string{"Ask an admin for the ClusterRole sonde-intercept in namespace shop"},
+		},
+		"no such kind": {
+			prepare: func(c *interceptCluster) {
+				c.refuse = &apierrors.StatusError{ErrStatus: metav1.Status{Reason: metav1.StatusReasonNotFound, Code: 404, Message: "the server could not find the requested resource", Details: &metav1.StatusDetails{Kind: "interceptrequests", Group: "monitoring.openshift.tpg"}}}
+			},
+			wantCode: 1, want: []string{"this cluster has no InterceptRequests"},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			c := newInterceptCluster(t)
+			if tc.onCreate != nil {
+				c.onCreate = tc.onCreate
+			}
+			if tc.prepare != nil {
+				tc.prepare(c)
+			}
+			r := c.start("intercept", "web", "--port", "8080", "--to", "127.0.0.1:1")
+			if tc.await != "" {
+				r.errOut.await(t, tc.await)
+			}
+			if tc.act != nil {
+				tc.act(c, r)
+			}
+			r.await(t, tc.wantCode)
+			for _, want := range tc.want {
+				if !strings.Contains(r.errOut.String(), want) {
+					t.Errorf("no %q in\n%s", want, r.errOut)
+				}
+			}
+			if got := c.left(); got != tc.wantLeft {
+				t.Errorf("%d InterceptRequests are left, want %d", got, tc.wantLeft)
+			}
+		})
+	}
+}
+
+// TestInterceptOfNothing warns of a process that does not listen, and refuses its streams.
+func TestInterceptOfNothing(t *testing.T) {
+	c := newInterceptCluster(t)
+	r := c.start("intercept", "web", "--port", "8080", "--to", "127.0.0.1:1")
+	r.errOut.await(t, "Warning: nothing answers at 127.0.0.1:1")
+	carrier := c.peer(c.carrier)
+	var err error
+	for end := time.Now().Add(10 * time.Second); time.Now().Before(end); time.Sleep(20 * time.Millisecond) {
+		if _, err = carrier.Open(t.Context(), tunnel.PathOpen+"uid-1", nil); strings.Contains(fmt.Sprint(err), "502") {
+			break
+		}
+	}
+	if !strings.Contains(fmt.Sprint(err), "refused with status 502: nothing answers at 127.0.0.1:1") {
+		t.Errorf("error %v", err)
+	}
+	r.signals <- os.Interrupt
+	r.await(t, report.ExitOK)
+}
+
+func TestInterceptsAndDown(t *testing.T) {
+	c := newInterceptCluster(t)
+	add := func(name, user string) {
+		o := &v1alpha1.InterceptRequest{ObjectMeta: metav1.ObjectMeta{
+			Namespace: "shop", Name: name, UID: "uid-2", CreationTimestamp: metav1.NewTime(time.Now().Add(-5 * time.Hour)),
+			Annotations: map[string]string{v1alpha1.AnnotationRequester: `{"requester":{"username":"` + user + `"}}`},
+		}, Spec: v1alpha1.InterceptRequestSpec{TargetDeployment: "web", TargetContainerPort: 8080}}
+		o.Status.Phase = v1alpha1.InterceptActive
+		o.Status.Pods = []v1alpha1.InterceptPod{{Name: "web-1", Active: true, InterceptCounters: v1alpha1.InterceptCounters{Matched: 3}}, {Name: "web-2"}}
+		c.objects[name] = o
+	}
+	add("a1", "alice")
+	r := c.start("intercepts")
+	r.await(t, report.ExitOK)
+	want := "NAME  USER   TARGET          PORT  PHASE   PODS  REQUESTS  AGE\na1    alice  Deployment/web  8080  Active  1/2   3         5h\n"
+	if r.out.String() != want {
+		t.Errorf("table\n%s\nwant\n%s", r.out, want)
+	}
+	add("b1", "bob")
+	r = c.start("down")
+	r.await(t, report.ExitOK)
+	if got := r.out.String(); got != "interceptrequest.monitoring.openshift.tpg/a1 deleted: Deployment/web port 8080 answers again\n" || c.left() != 1 {
+		t.Errorf("down prints %q and leaves %d", got, c.left())
+	}
+	r = c.start("intercept", "down")
+	r.await(t, report.ExitOK)
+	r.errOut.await(t, "You have no intercepts")
+	r = c.start("down", "b1")
+	r.await(t, report.ExitOK)
+	if c.left() != 0 {
+		t.Error("a named intercept is left")
+	}
+	r = c.start("intercepts", "-A")
+	r.await(t, report.ExitOK)
+	r.errOut.await(t, "No intercepts found")
+}
