@@ -268,7 +268,7 @@ test-schedules: pcapfilter ## Test the controllers in SCHEDULES random schedules
 
 .PHONY: test-e2e
 test-e2e: cluster-up image image-workload ## Run one end-to-end pass per kind on the local cluster; the shards run the rest.
-	@hack/e2e.sh -v -run '^Test(Exactness|SourceExample|KilledProbe|Plugin|ResultsNeedTheVerb|DeletingTheCapture|Trace|FluentPVCLife)'
+	@hack/e2e.sh -v -run '^Test(Exactness|SourceExample|KilledProbe|Plugin|ResultsNeedTheVerb|DeletingTheCapture|Trace|FluentPVCLife|InterceptLife)'
 
 .PHONY: test-olm
 test-olm: cluster-up olm-programs image image-workload image-program ## Test install, upgrade and removal with real OLM, v0 and v1, on the local cluster (with OPENSHIFT=1).

@@ -5,7 +5,7 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 # CI runs one of these after make test, so none may take more than 15 minutes.
 rotation=(capture gate rights removal fuzz-filters fuzz-parsers-1 fuzz-parsers-2 fuzz-parsers-3 security operations bundle olm
-	faults faults-bpf trace-faults limits kernels schedules fluentpvc)
+	faults faults-bpf trace-faults limits kernels schedules fluentpvc intercept)
 # The others run by hand before a release.
 shards=("${rotation[@]}" scale floods)
 make="make --no-print-directory"
@@ -129,6 +129,7 @@ kernels)
 	;;
 schedules) $make test-schedules SCHEDULES=1000 ;;
 fluentpvc) e2e '^TestFluentPVC' ;;
+intercept) e2e '^TestIntercept' ;;
 floods) # of one node, which the flooder and its victim share
 	own_cluster
 	export NODES=1 SONDE_FLOODS_TABLE=$PWD/build/floods.md

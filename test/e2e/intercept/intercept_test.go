@@ -45,8 +45,8 @@ func want(t *testing.T, from *corev1.Pod, to []corev1.Pod, header, who string) {
 
 const mine = "x-developer=alice"
 
-// TestIntercept: the Pods of a Deployment on two nodes, some more, and fewer.
-func TestIntercept(t *testing.T) {
+// TestInterceptLife: the Pods of a Deployment on two nodes, some more, and fewer.
+func TestInterceptLife(t *testing.T) {
 	ns := cluster.Namespace(t, nil)
 	web := cluster.Deployment(t, ns, "web", 3, "serve")
 	pods := cluster.ReadyPods(t, web, 3)
