@@ -14,6 +14,7 @@ import (
 
 // splicer is the plain proxy that the carrier is compared with.
 func splicer(b *testing.B, to string) string {
+	b.Helper()
 	return serveTCP(b, func(down duplex) {
 		up, err := net.Dial("tcp", to)
 		if err != nil {
@@ -56,7 +57,7 @@ func BenchmarkPassthrough(b *testing.B) {
 	} {
 		b.Run(name, func(b *testing.B) {
 			address := serveTCP(b, app)
-			f := startWith(b, address, nil, DefaultConnections, byHeader("alice", "X-User", "alice"))
+			f := startWith(b, address, nil, DefaultConnections, byUser("alice", "alice"))
 			ways := []string{"direct", "splice", "carrier"}
 			var conns [3]*bufio.ReadWriter
 			var took [3][]time.Duration
@@ -81,6 +82,7 @@ func BenchmarkPassthrough(b *testing.B) {
 						b.Fatal(ways[i], err)
 					}
 					_, _ = io.Copy(io.Discard, r.Body)
+					_ = r.Body.Close()
 					took[i] = append(took[i], time.Since(began))
 				}
 			}
@@ -97,8 +99,15 @@ func BenchmarkPassthrough(b *testing.B) {
 
 // serveHTTP serves one connection with net/http.
 func serveHTTP(c net.Conn) {
+	serveHandler(c, func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "ok") })
+}
+
+func serveHandler(c net.Conn, h http.HandlerFunc) {
 	l := &oneConn{conn: c, done: make(chan struct{})}
-	s := &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "ok") })}
+	s := &http.Server{Handler: h}
+	s.Protocols = new(http.Protocols)
+	s.Protocols.SetHTTP1(true)
+	s.Protocols.SetUnencryptedHTTP2(true)
 	s.ConnState = func(_ net.Conn, state http.ConnState) {
 		if state == http.StateClosed {
 			close(l.done)

@@ -95,6 +95,7 @@ func (s *chunkScanner) feed(b []byte) (int, error) {
 			continue
 		case chunkEnd:
 			return i, nil
+		default:
 		}
 		if !s.step(b[i]) {
 			return i, errAmbiguous

@@ -42,7 +42,7 @@ func servers() (app func(duplex), client func(string, duplex)) {
 func TestReport(t *testing.T) {
 	app, client := servers()
 	all := whole("all")
-	f := start(t, app, client, byHeader("cli", "X-User", "alice"), matching("new", -1, path(prefix("/a"))), dead(all))
+	f := start(t, app, client, byUser("cli", "alice"), matching("new", -1, path(prefix("/a"))), dead(all))
 	f.ask(t, alice)
 	f.ask(t, request("POST /"+strings.Repeat("p", 300)))
 	f.ask(t, "") // a TCP probe
@@ -100,8 +100,8 @@ func TestRefused(t *testing.T) {
 		route   tunnel.TableRoute
 		request string
 	}{
-		"a request":    {byHeader("a", "X-User", "alice"), alice},
-		"a body":       {byHeader("a", "X-User", "alice"), aliceSized},
+		"a request":    {byUser("a", "alice"), alice},
+		"a body":       {byUser("a", "alice"), aliceSized},
 		"a connection": {whole("a"), "\x00no HTTP"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -126,7 +126,7 @@ func TestRefused(t *testing.T) {
 // TestClientComesBackOnAConnection checks that requests of one connection follow the client as it refuses, comes and is lost.
 func TestClientComesBackOnAConnection(t *testing.T) {
 	app, client := servers()
-	f := start(t, app, nil, byHeader("cli", "X-User", "alice"))
+	f := start(t, app, nil, byUser("cli", "alice"))
 	c := f.dial(t)
 	ask := func(want string) {
 		t.Helper()
@@ -139,10 +139,10 @@ func TestClientComesBackOnAConnection(t *testing.T) {
 	ask("app")
 	f.stowaway.setServe(client)
 	ask("cli")
-	f.setRoutes(dead(byHeader("cli", "X-User", "alice")))
+	f.setRoutes(dead(byUser("cli", "alice")))
 	await(t, "the route to be dead", func() bool { return !f.routes()[0].live })
 	ask("app")
-	f.setRoutes(byHeader("cli", "X-User", "alice"))
+	f.setRoutes(byUser("cli", "alice"))
 	await(t, "the route to be live", func() bool { return f.routes()[0].live })
 	ask("cli")
 	f.setRoutes()
@@ -155,7 +155,7 @@ func (f *fixture) routes() []*route { return f.routing.Load().port(f.port).all }
 // TestSessionLost checks that the app answers while Stowaway is away, and the client after it.
 func TestSessionLost(t *testing.T) {
 	app, client := servers()
-	f := start(t, app, client, byHeader("cli", "X-User", "alice"))
+	f := start(t, app, client, byUser("cli", "alice"))
 	if got := f.ask(t, alice); got != "cli" {
 		t.Fatalf("%q answered", got)
 	}
@@ -193,7 +193,7 @@ func TestRemovedRouteEndsItsStreams(t *testing.T) {
 // TestDialsTheDestination checks that the app is dialed where the peer connected to.
 func TestDialsTheDestination(t *testing.T) {
 	app, client := servers()
-	f := start(t, app, client, byHeader("cli", "X-User", "alice"))
+	f := start(t, app, client, byUser("cli", "alice"))
 	f.ask(t, get)
 	f.pod.mu.Lock()
 	defer f.pod.mu.Unlock()
@@ -207,7 +207,7 @@ func TestAppRefuses(t *testing.T) {
 	l := listen(t)
 	_ = l.Close()
 	_, client := servers()
-	f := startWith(t, l.Addr().String(), client, DefaultConnections, byHeader("cli", "X-User", "alice"))
+	f := startWith(t, l.Addr().String(), client, DefaultConnections, byUser("cli", "alice"))
 	c := f.dial(t)
 	_, _ = io.WriteString(c, get)
 	if rest, reset := readAll(c); rest != "" || !reset {
@@ -218,7 +218,7 @@ func TestAppRefuses(t *testing.T) {
 // TestFull checks that a full carrier ends steering, and begins it again when it has room.
 func TestFull(t *testing.T) {
 	app, client := servers()
-	f := startWith(t, serveTCP(t, app), client, 16, byHeader("cli", "X-User", "alice"))
+	f := startWith(t, serveTCP(t, app), client, 16, byUser("cli", "alice"))
 	await(t, "steering", func() bool { return len(f.pod.steered()) == 1 })
 	var conns []net.Conn
 	for range 20 {
@@ -258,7 +258,7 @@ func TestDrain(t *testing.T) {
 			}
 			_, _ = io.WriteString(d, fromApp)
 		}
-	}, nil, byHeader("cli", "X-User", "alice"))
+	}, nil, byUser("cli", "alice"))
 	await(t, "steering", func() bool { return len(f.pod.steered()) == 1 })
 	idle, slow := f.dial(t), f.dial(t)
 	_, _ = io.WriteString(idle, get)
@@ -284,7 +284,7 @@ func TestDrain(t *testing.T) {
 
 func TestOpenerGone(t *testing.T) {
 	app, client := servers()
-	f := start(t, app, client, byHeader("cli", "X-User", "alice"))
+	f := start(t, app, client, byUser("cli", "alice"))
 	close(f.pod.done)
 	await(t, "the end", func() bool { return f.closedNow() })
 	if err := f.end(); !errors.Is(err, errOpenerGone) {
@@ -332,7 +332,7 @@ func TestSteerer(t *testing.T) {
 	live, dying := whole("a"), dead(whole("a"))
 	live.Port, dying.Port = 80, 80
 	live.GracePeriod, dying.GracePeriod = 10*time.Second, 10*time.Second
-	other := dead(byHeader("b", "X-User", "bob"))
+	other := dead(byUser("b", "bob"))
 	other.Port, other.GracePeriod = 80, 20*time.Second
 	type step struct {
 		at     time.Duration
@@ -377,7 +377,7 @@ func TestSteerer(t *testing.T) {
 
 // TestServedByNetHTTP relays between real clients and servers.
 func TestServedByNetHTTP(t *testing.T) {
-	f := startWith(t, serveTCP(t, func(d duplex) { serveHTTP(d.(net.Conn)) }), nil, DefaultConnections, byHeader("cli", "X-User", "alice"))
+	f := startWith(t, serveTCP(t, func(d duplex) { serveHTTP(d.(net.Conn)) }), nil, DefaultConnections, byUser("cli", "alice"))
 	client := http.Client{Timeout: patience}
 	defer client.CloseIdleConnections()
 	for range 20 {

@@ -62,6 +62,7 @@ func TestConformance(t *testing.T) {
 }
 
 func (r *row) run(t *testing.T) {
+	t.Helper()
 	var app, client recorder
 	appServer, clientServer := httpServer("app", &app), httpServer("cli", &client)
 	if r.appSays != nil {
@@ -72,7 +73,7 @@ func (r *row) run(t *testing.T) {
 	}
 	routes := r.routes
 	if routes == nil {
-		routes = []tunnel.TableRoute{byHeader("alice", "X-User", "alice")}
+		routes = []tunnel.TableRoute{byUser("alice", "alice")}
 	}
 	f := start(t, appServer, func(_ string, s duplex) { clientServer(s) }, routes...)
 	c := f.dial(t)
@@ -202,12 +203,12 @@ func matchRows() map[string]row {
 		"all of two, one holds":            toApp(both(httpmatch.All), request("GET /api/x", "X-User: bob")),
 		"any of two, one holds":            toClient(both(httpmatch.Any), request("GET /x", "X-User: alice")),
 		"any of two, none holds":           toApp(both(httpmatch.Any), request("GET /x", "X-User: bob")),
-		"not live":                         {routes: []tunnel.TableRoute{dead(byHeader("a", "X-User", "alice"))}, send: alice, app: alice, back: fromApp},
+		"not live":                         {routes: []tunnel.TableRoute{dead(byUser("a", "alice"))}, send: alice, app: alice, back: fromApp},
 		"kube-probe that would match":      toApp(path(prefix("/")), request("GET /healthz", "User-Agent: kube-probe/1.35")),
 		"kube-probe in another field":      toClient(path(prefix("/")), request("GET /healthz", "X-Agent: kube-probe/1.35")),
 		"kube-probe, whole port":           {routes: []tunnel.TableRoute{whole("a")}, send: request("GET /", "user-agent: kube-probe/1.35"), app: request("GET /", "user-agent: kube-probe/1.35"), back: fromApp},
 		"whole port":                       {routes: []tunnel.TableRoute{whole("a")}, send: get, client: get, back: fromCli},
-		"match and whole port: the match":  {routes: []tunnel.TableRoute{whole("b"), dead(byHeader("a", "X-User", "alice"))}, send: alice + get, app: alice, client: get, back: fromApp + fromCli},
+		"match and whole port: the match":  {routes: []tunnel.TableRoute{whole("b"), dead(byUser("a", "alice"))}, send: alice + get, app: alice, client: get, back: fromApp + fromCli},
 		"whole port, probes to the client": {routes: []tunnel.TableRoute{probes(whole("a"))}, send: request("GET /", "User-Agent: kube-probe/1.35"), client: request("GET /", "User-Agent: kube-probe/1.35"), back: fromCli},
 	}
 }

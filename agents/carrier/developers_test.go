@@ -90,6 +90,7 @@ func TestDevelopers(t *testing.T) {
 
 // converse sends n requests over one connection, a few at a time, and checks who answers.
 func (f *fixture) converse(t *testing.T, random *rand.Rand, worker, serial, n int) error {
+	t.Helper()
 	c := f.dial(t)
 	defer c.Close()
 	_ = c.SetDeadline(time.Now().Add(6 * patience))
@@ -112,6 +113,7 @@ func (f *fixture) converse(t *testing.T, random *rand.Rand, worker, serial, n in
 				return fmt.Errorf("answer for %s: %w", who, err)
 			}
 			_, _ = io.Copy(io.Discard, r.Body)
+			_ = r.Body.Close()
 			if id := fmt.Sprintf("%d-%d-%d-%d", worker, serial, n, i); r.Header.Get("Name") != who || r.Header.Get("Id") != id {
 				return fmt.Errorf("%s answered with ID %s, want %s with %s", r.Header.Get("Name"), r.Header.Get("Id"), who, id)
 			}

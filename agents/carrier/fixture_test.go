@@ -88,9 +88,9 @@ type fakeStowaway struct {
 	opened  []http.Header
 }
 
-func newStowaway(t testing.TB, carrier tunnel.PublicKey, serve func(string, duplex)) *fakeStowaway {
-	t.Helper()
-	s := &fakeStowaway{identity: newIdentity(t), carrier: carrier, listener: listen(t), serve: serve, changed: make(chan struct{})}
+func newStowaway(tb testing.TB, carrier tunnel.PublicKey, serve func(string, duplex)) *fakeStowaway {
+	tb.Helper()
+	s := &fakeStowaway{identity: newIdentity(tb), carrier: carrier, listener: listen(tb), serve: serve, changed: make(chan struct{})}
 	s.table.Version = tunnel.Version
 	ctx, cancel := context.WithCancel(context.Background())
 	var wg sync.WaitGroup
@@ -103,7 +103,7 @@ func newStowaway(t testing.TB, carrier tunnel.PublicKey, serve func(string, dupl
 			wg.Go(func() { s.session(ctx, c) })
 		}
 	})
-	t.Cleanup(func() {
+	tb.Cleanup(func() {
 		cancel()
 		_ = s.listener.Close()
 		wg.Wait()
@@ -216,15 +216,15 @@ type fixture struct {
 }
 
 // start runs a carrier whose app and clients are served by these functions. It waits until the routes are in force.
-func start(t testing.TB, app func(duplex), client func(id string, s duplex), routes ...tunnel.TableRoute) *fixture {
-	t.Helper()
-	return startWith(t, serveTCP(t, app), client, DefaultConnections, routes...)
+func start(tb testing.TB, app func(duplex), client func(id string, s duplex), routes ...tunnel.TableRoute) *fixture {
+	tb.Helper()
+	return startWith(tb, serveTCP(tb, app), client, DefaultConnections, routes...)
 }
 
-func startWith(t testing.TB, app string, client func(id string, s duplex), connections int, routes ...tunnel.TableRoute) *fixture {
-	t.Helper()
-	identity := newIdentity(t)
-	f := &fixture{pod: &fakePod{listener: listen(t), app: app, done: make(chan struct{})}, stowaway: newStowaway(t, identity.Key, client)}
+func startWith(tb testing.TB, app string, client func(id string, s duplex), connections int, routes ...tunnel.TableRoute) *fixture {
+	tb.Helper()
+	identity := newIdentity(tb)
+	f := &fixture{pod: &fakePod{listener: listen(tb), app: app, done: make(chan struct{})}, stowaway: newStowaway(tb, identity.Key, client)}
 	f.port = uint16(f.pod.listener.Addr().(*net.TCPAddr).Port)
 	f.setRoutes(routes...)
 	ctx, cancel := context.WithCancel(context.Background())
@@ -243,8 +243,8 @@ func startWith(t testing.TB, app string, client func(id string, s duplex), conne
 		cancel()
 		return <-ended
 	})
-	t.Cleanup(func() { _ = f.end() })
-	f.awaitRoutes(t, len(routes))
+	tb.Cleanup(func() { _ = f.end() })
+	f.awaitRoutes(tb, len(routes))
 	return f
 }
 
@@ -256,55 +256,55 @@ func (f *fixture) setRoutes(routes ...tunnel.TableRoute) {
 	f.stowaway.set(routes...)
 }
 
-func (f *fixture) awaitRoutes(t testing.TB, n int) {
-	t.Helper()
-	await(t, "the routes", func() bool { return len(f.routing.Load().byID) == n })
+func (f *fixture) awaitRoutes(tb testing.TB, n int) {
+	tb.Helper()
+	await(tb, "the routes", func() bool { return len(f.routing.Load().byID) == n })
 }
 
-func (f *fixture) dial(t testing.TB) *net.TCPConn {
-	t.Helper()
+func (f *fixture) dial(tb testing.TB) *net.TCPConn {
+	tb.Helper()
 	c, err := net.Dial("tcp", f.pod.listener.Addr().String())
 	if err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
-	t.Cleanup(func() { _ = c.Close() })
+	tb.Cleanup(func() { _ = c.Close() })
 	_ = c.SetDeadline(time.Now().Add(patience))
 	return c.(*net.TCPConn)
 }
 
 // await polls until a condition holds.
-func await(t testing.TB, what string, holds func() bool) {
-	t.Helper()
+func await(tb testing.TB, what string, holds func() bool) {
+	tb.Helper()
 	for deadline := time.Now().Add(patience); !holds(); time.Sleep(time.Millisecond) {
 		if time.Now().After(deadline) {
-			t.Fatalf("waited %v for %s", patience, what)
+			tb.Fatalf("waited %v for %s", patience, what)
 		}
 	}
 }
 
-func newIdentity(t testing.TB) *tunnel.Identity {
-	t.Helper()
+func newIdentity(tb testing.TB) *tunnel.Identity {
+	tb.Helper()
 	i, err := tunnel.NewIdentity()
 	if err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
 	return i
 }
 
-func listen(t testing.TB) net.Listener {
-	t.Helper()
+func listen(tb testing.TB) net.Listener {
+	tb.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
-	t.Cleanup(func() { _ = l.Close() })
+	tb.Cleanup(func() { _ = l.Close() })
 	return l
 }
 
 // serveTCP serves each connection and closes it. It returns the address.
-func serveTCP(t testing.TB, serve func(duplex)) string {
-	t.Helper()
-	l := listen(t)
+func serveTCP(tb testing.TB, serve func(duplex)) string {
+	tb.Helper()
+	l := listen(tb)
 	go func() {
 		for {
 			c, err := l.Accept()
@@ -415,13 +415,11 @@ func scripted(got *recorder, script []answer) func(duplex) {
 	}
 }
 
-func text(s string) *string { return &s }
-
-// byHeader is a live route for requests with a field.
-func byHeader(id, name, value string) tunnel.TableRoute {
+// byUser is a live route for requests with a user's field.
+func byUser(id, user string) tunnel.TableRoute {
 	return tunnel.TableRoute{
 		ID: id, Live: true, GracePeriod: time.Minute, Created: time.Unix(0, 0),
-		Match: &httpmatch.Match{Headers: []httpmatch.Header{{Name: name, Text: httpmatch.Text{Exact: text(value)}}}},
+		Match: &httpmatch.Match{Headers: []httpmatch.Header{{Name: "X-User", Text: exact(user)}}},
 	}
 }
 

@@ -150,7 +150,9 @@ func FuzzResponse(f *testing.F) {
 			if err != nil {
 				return
 			}
-			if _, err := io.Copy(io.Discard, got.Body); err != nil {
+			_, err = io.Copy(io.Discard, got.Body)
+			_ = got.Body.Close()
+			if err != nil {
 				return
 			}
 			if got.StatusCode >= 200 {

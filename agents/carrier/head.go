@@ -120,23 +120,10 @@ func (h *head) parse(text string) error {
 	}
 	*h = head{Request: httpmatch.Request{Method: method, Path: pathOf(method, target), Fields: h.Fields[:0]}}
 	f := framing{length: -1}
-	for {
-		line, rest, _ = strings.Cut(rest, "\r\n")
-		if line == "" {
-			break
-		}
-		name, value, found := strings.Cut(line, ":")
-		if !found || name == "" || !all(name, tokenByte) || !all(value, valueByte) {
-			return errAmbiguous
-		}
-		value = trim(value)
-		h.Fields = append(h.Fields, httpmatch.Field{Name: name, Value: value})
-		h.note(name, value, &f)
-	}
-	if f.bad || f.encodings > 1 || f.encodings == 1 && (!f.chunked || f.length >= 0 || minor == 0) {
+	if !h.parseFields(rest, &f) || f.ambiguous(minor) {
 		return errAmbiguous
 	}
-	h.last = f.close || minor == 0 && !f.keepAlive
+	h.last = f.last(minor)
 	switch {
 	case f.chunked:
 		h.body = body{kind: chunked}
@@ -144,6 +131,24 @@ func (h *head) parse(text string) error {
 		h.body = body{kind: sized, left: f.length}
 	}
 	return nil
+}
+
+// parseFields reads the lines after the first. It returns false if one is no field.
+func (h *head) parseFields(lines string, f *framing) bool {
+	for {
+		line, rest, _ := strings.Cut(lines, "\r\n")
+		if line == "" {
+			return true
+		}
+		lines = rest
+		name, value, found := strings.Cut(line, ":")
+		if !found || name == "" || !all(name, tokenByte) || !all(value, valueByte) {
+			return false
+		}
+		value = trim(value)
+		h.Fields = append(h.Fields, httpmatch.Field{Name: name, Value: value})
+		h.note(name, value, f)
+	}
 }
 
 // note keeps what the carrier needs of a field.
@@ -189,6 +194,14 @@ type framing struct {
 	// bad: a Content-Length that is no number, or more than one.
 	bad bool
 }
+
+// ambiguous reports whether two parsers could disagree about where the body ends.
+func (f *framing) ambiguous(minor byte) bool {
+	return f.bad || f.encodings > 1 || f.encodings == 1 && (!f.chunked || f.length >= 0 || minor == 0)
+}
+
+// last reports whether the connection ends after the message.
+func (f *framing) last(minor byte) bool { return f.close || minor == 0 && !f.keepAlive }
 
 func (f *framing) note(name, value string) {
 	switch len(name) {

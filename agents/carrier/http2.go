@@ -71,7 +71,7 @@ func (c *conn) http2Probe() (probe, greeted bool) {
 // firstAgent returns the User-Agent of the first request. It is complete if the request's head is, or can never be.
 func firstAgent(b []byte) (agent string, complete bool) {
 	if len(b) < len(http2.ClientPreface) {
-		return "", !strings.HasPrefix(http2.ClientPreface, string(b))
+		return "", http2.ClientPreface[:len(b)] != string(b)
 	}
 	b, ok := bytes.CutPrefix(b, []byte(http2.ClientPreface))
 	if !ok {

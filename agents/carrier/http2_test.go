@@ -102,34 +102,24 @@ func (n notifying) Close() error {
 // TestHTTP2 checks that a client that sends its request at once is relayed without settings of the carrier.
 func TestHTTP2(t *testing.T) {
 	var atApp, atClient atomic.Int32
-	serve := func(n *atomic.Int32) func(duplex) {
-		return func(d duplex) {
-			c, ok := d.(net.Conn)
-			if !ok {
-				c = streamConn{d}
-			}
-			(&http2.Server{}).ServeConn(c, &http2.ServeConnOpts{Handler: http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
-				_, _ = io.Copy(io.Discard, r.Body)
-				n.Add(1)
-			})})
-		}
+	serve := func(c net.Conn, n *atomic.Int32) {
+		serveHandler(c, func(_ http.ResponseWriter, r *http.Request) {
+			_, _ = io.Copy(io.Discard, r.Body)
+			n.Add(1)
+		})
 	}
-	toClient := serve(&atClient)
-	f := start(t, serve(&atApp), func(_ string, s duplex) { toClient(s) }, whole("a"))
-	transport := &http2.Transport{AllowHTTP: true}
+	f := start(t, func(d duplex) { serve(d.(net.Conn), &atApp) }, func(_ string, s duplex) { serve(streamConn{s}, &atClient) }, whole("a"))
 	for _, agent := range []string{"kube-probe/1.35", "curl"} {
-		c := f.dial(t)
-		cc, err := transport.NewClientConn(c)
-		if err != nil {
-			t.Fatal(err)
-		}
+		transport := &http.Transport{Protocols: new(http.Protocols)}
+		transport.Protocols.SetUnencryptedHTTP2(true)
+		defer transport.CloseIdleConnections()
 		for range 3 {
-			r, err := http.NewRequest(http.MethodPost, "http://web/x", bytes.NewReader(make([]byte, 200_000)))
+			r, err := http.NewRequest(http.MethodPost, "http://"+f.pod.listener.Addr().String(), bytes.NewReader(make([]byte, 200_000)))
 			if err != nil {
 				t.Fatal(err)
 			}
 			r.Header.Set("User-Agent", agent)
-			response, err := cc.RoundTrip(r)
+			response, err := transport.RoundTrip(r)
 			if err != nil {
 				t.Fatal(agent, err)
 			}

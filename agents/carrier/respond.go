@@ -106,22 +106,8 @@ func (c *conn) relayHead(up *upstream, out *buffer) step {
 		}
 		return c.write(out, n)
 	}
-	c.mu.Lock()
-	x.status = r.status
-	x.last = x.last || r.last
-	x.skipped = x.expects && !x.continued && !x.started && !x.asked
-	if x.skipped {
-		x.last = true
-	}
-	x.endless = r.opaque && !up.app()
-	pinned := r.tunnel && (up.app() || x.upgrade || r.toConnect) || r.opaque && up.app()
-	if pinned {
-		c.pinTo(up)
-	}
-	c.settled.Broadcast()
-	c.mu.Unlock()
 	switch {
-	case pinned:
+	case c.finalHead(up):
 		return again
 	case r.tunnel: // the client would get what later requests of this connection carry
 		c.close(true)
@@ -130,6 +116,28 @@ func (c *conn) relayHead(up *upstream, out *buffer) step {
 		r.body = body{kind: untilClose}
 	}
 	return c.relayBody(up, out, n)
+}
+
+// finalHead draws the conclusions of a final head. It reports whether the connection is pinned.
+func (c *conn) finalHead(up *upstream) (pinned bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	x := &c.exchange
+	r := &x.response
+	x.status = r.status
+	x.skipped = x.expects && !x.continued && !x.started && !x.asked
+	x.last = x.last || r.last || x.skipped
+	x.endless = r.opaque && !up.app()
+	if up.app() {
+		pinned = r.tunnel || r.opaque
+	} else {
+		pinned = r.tunnel && (x.upgrade || r.toConnect)
+	}
+	if pinned {
+		c.pinTo(up)
+	}
+	c.settled.Broadcast()
+	return pinned
 }
 
 // relayBody relays the part of a body that begins after skip bytes, and these.

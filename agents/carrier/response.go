@@ -71,12 +71,17 @@ func (r *response) parse(text string) {
 		name, value, _ := strings.Cut(strings.TrimSuffix(line, "\r"), ":")
 		f.note(name, trim(value))
 	}
-	r.last = f.close || minor == 0 && !f.keepAlive
+	r.last = f.last(minor)
+	r.setBody(&f, minor)
+}
+
+// setBody says how the body of a final response ends (RFC 9112, section 6.3).
+func (r *response) setBody(f *framing, minor byte) {
 	switch {
-	case status == 101, r.toConnect && status < 300:
+	case r.status == 101, r.toConnect && r.status < 300:
 		r.tunnel = true
-	case r.toHead, status == 204, status == 304:
-	case f.bad, f.encodings > 1, f.encodings == 1 && (f.length >= 0 || minor == 0 || !f.chunked):
+	case r.toHead, r.status == 204, r.status == 304:
+	case f.ambiguous(minor):
 		r.opaque = true
 	case f.chunked:
 		r.body = body{kind: chunked}
