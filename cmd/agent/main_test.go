@@ -10,7 +10,6 @@ import (
 
 	"github.com/sonde-operator/sonde/internal/wire/captureconfig"
 	"github.com/sonde-operator/sonde/internal/wire/gateconfig"
-	"github.com/sonde-operator/sonde/internal/wire/tunnel"
 )
 
 // The agent runs privileged on nodes: it must not link code that it does not use.
@@ -80,11 +79,7 @@ func carrierOf(identity string) []string {
 
 func identityFile(t *testing.T) string {
 	t.Helper()
-	i, err := tunnel.NewIdentity()
-	if err != nil {
-		t.Fatal(err)
-	}
-	text, err := i.MarshalPEM()
+	text, err := newIdentity(t).MarshalPEM()
 	if err != nil {
 		t.Fatal(err)
 	}
