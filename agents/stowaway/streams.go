@@ -70,6 +70,8 @@ func (s *server) open(w http.ResponseWriter, r *http.Request, c *carrier) {
 		return
 	}
 	defer response.Body.Close()
+	// A write waits for a carrier that does not read, whatever becomes of the context.
+	defer context.AfterFunc(ctx, body.cut)()
 	w.WriteHeader(http.StatusOK)
 	if err := st.copyBack(w, response.Body); err != nil {
 		panic(http.ErrAbortHandler) // resets the stream, so that its end is not mistaken for a whole one
@@ -161,6 +163,15 @@ func (u *upload) Close() error {
 		return nil
 	}
 	return u.out.SetReadDeadline(time.Unix(1, 0))
+}
+
+// cut ends writes to the carrier.
+func (u *upload) cut() {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	if u.out != nil {
+		_ = u.out.SetWriteDeadline(time.Unix(1, 0)) // an error means that the stream has ended
+	}
 }
 
 func (u *upload) finish() {
