@@ -27,8 +27,14 @@ type Tunnel struct {
 	OnChange func(error)
 }
 
-// errLost is the reason after a connection that had been good.
-var errLost = errors.New("the connection to the cluster was lost")
+// Reasons after a connection that had been good, and after one that ended at once.
+var (
+	errLost     = errors.New("the connection to the cluster was lost")
+	errNotKnown = errors.New("the cluster's end of the tunnel does not know this intercept yet")
+)
+
+// settled is how long a connection must last to have been good: Stowaway refuses a key after the client's part of the handshake.
+const settled = time.Second
 
 // Run connects again and again until ctx ends, or another try would be refused, too. Then it returns the refusal.
 func (t *Tunnel) Run(ctx context.Context) error {
@@ -40,9 +46,9 @@ func (t *Tunnel) Run(ctx context.Context) error {
 			began := time.Now()
 			tunnel.Serve(ctx, conn, t.Handler)
 			_ = conn.Close()
-			err = errLost
-			if time.Since(began) > lastPause { // it was good, so that the next try may come at once
-				pause = firstPause
+			err = errNotKnown
+			if time.Since(began) > settled {
+				err, pause = errLost, firstPause
 			}
 		}
 		if ctx.Err() != nil {
