@@ -25,7 +25,7 @@ func TestDevelopers(t *testing.T) {
 	requests := 100_000
 	switch {
 	case raced:
-		requests = 8_000
+		requests = 3_000
 	case testing.Short():
 		requests = 10_000
 	}

@@ -112,7 +112,6 @@ func TestHTTP2(t *testing.T) {
 	for _, agent := range []string{"kube-probe/1.35", "curl"} {
 		transport := &http.Transport{Protocols: new(http.Protocols)}
 		transport.Protocols.SetUnencryptedHTTP2(true)
-		defer transport.CloseIdleConnections()
 		for range 3 {
 			r, err := http.NewRequest(http.MethodPost, "http://"+f.pod.listener.Addr().String(), bytes.NewReader(make([]byte, 200_000)))
 			if err != nil {
@@ -125,6 +124,7 @@ func TestHTTP2(t *testing.T) {
 			}
 			_ = response.Body.Close()
 		}
+		transport.CloseIdleConnections()
 	}
 	if atApp.Load() != 3 || atClient.Load() != 3 {
 		t.Errorf("%d requests at the app, %d at the client; want 3 each", atApp.Load(), atClient.Load())
