@@ -39,12 +39,18 @@ func runProbe(ctx context.Context, args []string, log *slog.Logger) (int, error)
 	return probe.New(&o, capture.New, log).Run(ctx), nil
 }
 
-// runReady is the kubelet's startup probe. It exits with 0 when the probe is or was attached: a started container captures.
+// runReady is the kubelet's startup probe. It exits with 0 when the probe is or was attached: a started container captures. With
+// --file it exits with 0 when the file exists, which an opener makes when it is attached.
 func runReady(_ context.Context, args []string, _ *slog.Logger) (int, error) {
 	flags := flag.NewFlagSet("agent ready", flag.ContinueOnError)
 	results := flags.String("results", captureconfig.ResultsDir, "`directory` that the probe writes to")
+	file := flags.String("file", "", "`file` that an opener makes")
 	if err := parse(flags, args); err != nil {
 		return exitUsage, err
+	}
+	if *file != "" {
+		_, err := os.Lstat(*file)
+		return 0, err
 	}
 	b, err := os.ReadFile(filepath.Join(*results, captureconfig.ProgressFile))
 	if err != nil {
