@@ -63,18 +63,25 @@ struct {
 	__type(value, __u8);
 } own SEC(".maps");
 
+/*
+ * Reads all fields first: the verifier allows only constant offsets from ctx, and the compiler would choose between two
+ * addresses and load once.
+ */
+#define FIELD(ctx, field) (*(volatile __u32 *)&(ctx)->field)
+
 static __always_inline void set_source(struct source *s, struct bpf_sk_lookup *ctx)
 {
+	__u32 ip4 = FIELD(ctx, remote_ip4);
+	__u32 ip6[4] = {
+		FIELD(ctx, remote_ip6[0]), FIELD(ctx, remote_ip6[1]), FIELD(ctx, remote_ip6[2]), FIELD(ctx, remote_ip6[3]),
+	};
+	int is_ip4 = ctx->family == AF_INET;
+
 	s->port = ctx->remote_port;
-	if (ctx->family == AF_INET) {
-		s->address[2] = __builtin_bswap32(0xffff);
-		s->address[3] = ctx->remote_ip4;
-		return;
-	}
-	s->address[0] = ctx->remote_ip6[0];
-	s->address[1] = ctx->remote_ip6[1];
-	s->address[2] = ctx->remote_ip6[2];
-	s->address[3] = ctx->remote_ip6[3];
+	s->address[0] = is_ip4 ? 0 : ip6[0];
+	s->address[1] = is_ip4 ? 0 : ip6[1];
+	s->address[2] = is_ip4 ? __builtin_bswap32(0xffff) : ip6[2];
+	s->address[3] = is_ip4 ? ip4 : ip6[3];
 }
 
 SEC("sk_lookup")
