@@ -17,6 +17,7 @@ import (
 	"github.com/sonde-operator/sonde/internal/agentjob"
 	"github.com/sonde-operator/sonde/internal/operator/access"
 	"github.com/sonde-operator/sonde/internal/operator/health"
+	"github.com/sonde-operator/sonde/internal/operator/pass"
 	"github.com/sonde-operator/sonde/internal/operator/stamp"
 )
 
@@ -69,7 +70,10 @@ func (r *Reconciler) Reconcile(ctx context.Context, _ ctrl.Request) (ctrl.Result
 	planned := planFor(observed, r.Clock.Now())
 	done, acted := r.act(ctx, observed, planned)
 	reported := r.report(ctx, observed, planned, done)
-	return ctrl.Result{RequeueAfter: planned.again}, errors.Join(acted, reported)
+	if err := errors.Join(acted, reported); err != nil {
+		return pass.RequeueOnConflict(ctrl.Result{}, err)
+	}
+	return ctrl.Result{RequeueAfter: planned.again}, nil
 }
 
 // verify returns who asked for a request.

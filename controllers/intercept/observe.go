@@ -55,7 +55,15 @@ type carrier struct {
 	agent *slim.Pod
 }
 
+// ended reports whether the Job or one of its two containers has ended. Each is useless without the other.
 func (c *carrier) ended() bool {
+	if c.agent != nil {
+		for _, s := range c.agent.Expand().Status.ContainerStatuses {
+			if s.State.Terminated != nil {
+				return true
+			}
+		}
+	}
 	for _, condition := range c.job.Expand().Status.Conditions {
 		if (condition.Type == batchv1.JobComplete || condition.Type == batchv1.JobFailed) && condition.Status == corev1.ConditionTrue {
 			return true
@@ -213,16 +221,14 @@ func (r *Reconciler) observeCarriers(ctx context.Context, o *observation) error 
 	if err := r.List(ctx, &agents, ours...); err != nil {
 		return wrap("list the Pods of carriers", err)
 	}
-	byJob := map[types.UID]*slim.Pod{}
+	byUser := map[string]*slim.Pod{} // no other Job has the carrier's user
 	for i := range agents.Items {
-		if owner := metav1.GetControllerOf(&agents.Items[i]); owner != nil {
-			byJob[owner.UID] = target.SlimAgent(&agents.Items[i])
-		}
+		byUser[agents.Items[i].Labels[sondev1.LabelKeeperUser]] = target.SlimAgent(&agents.Items[i])
 	}
 	for i := range jobs.Items {
 		j := &jobs.Items[i]
 		uid := types.UID(j.Labels[sondev1.LabelTargetPodUID])
-		o.carriers[uid] = append(o.carriers[uid], &carrier{job: target.SlimJob(j), agent: byJob[j.UID]})
+		o.carriers[uid] = append(o.carriers[uid], &carrier{job: target.SlimJob(j), agent: byUser[j.Labels[sondev1.LabelKeeperUser]]})
 	}
 	return nil
 }
