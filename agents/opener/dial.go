@@ -109,7 +109,7 @@ func isPortTaken(err error) bool {
 
 // dialFrom connects from a source, which is exempt from steering until the connection is established: after that the kernel
 // does not look for a listener.
-func (d *dialer) dialFrom(ctx context.Context, from, to netip.AddrPort, scope uint32) (_ *os.File, err error) {
+func (d *dialer) dialFrom(ctx context.Context, from, to netip.AddrPort, scope uint32) (connection *os.File, err error) {
 	family := unix.AF_INET
 	if from.Addr().Is6() {
 		family = unix.AF_INET6
@@ -121,7 +121,7 @@ func (d *dialer) dialFrom(ctx context.Context, from, to netip.AddrPort, scope ui
 	f := os.NewFile(uintptr(fd), "connection") // the poller takes it, because it does not block
 	defer func() {
 		if err != nil {
-			_ = f.Close()
+			err = errors.Join(err, f.Close())
 		}
 	}()
 	// Connections to other addresses may have the same port.
@@ -135,10 +135,10 @@ func (d *dialer) dialFrom(ctx context.Context, from, to netip.AddrPort, scope ui
 		return nil, err
 	}
 	err = connect(ctx, f, fd, sockaddrOf(to, scope))
-	if eerr := d.endException(from); err == nil {
-		err = eerr
+	if err := errors.Join(err, d.endException(from)); err != nil {
+		return nil, err
 	}
-	return f, err
+	return f, nil
 }
 
 // connect connects a socket that does not block.

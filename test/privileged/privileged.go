@@ -28,11 +28,28 @@ func Need(tb testing.TB) {
 // on the thread end with the command.
 func RunWith(tb testing.TB, cmd *exec.Cmd, keep map[uintptr]bool, prepare func() error) string {
 	tb.Helper()
-	var (
-		out  []byte
-		err  error
-		done = make(chan struct{})
-	)
+	var out []byte
+	err := with(keep, prepare, func() (err error) {
+		out, err = cmd.CombinedOutput()
+		return err
+	})
+	if err != nil {
+		tb.Fatalf("%v\n%s", err, out)
+	}
+	return string(out)
+}
+
+// StartWith starts a command as RunWith does, and does not wait for it.
+func StartWith(tb testing.TB, cmd *exec.Cmd, keep map[uintptr]bool) {
+	tb.Helper()
+	if err := with(keep, nil, cmd.Start); err != nil {
+		tb.Fatal(err)
+	}
+}
+
+// with calls run on a thread that has dropped the other capabilities.
+func with(keep map[uintptr]bool, prepare, run func() error) (err error) {
+	done := make(chan struct{})
 	go func() {
 		defer close(done)
 		// The thread cannot regain what it drops. It stays locked, so that it ends with this goroutine.
@@ -44,14 +61,11 @@ func RunWith(tb testing.TB, cmd *exec.Cmd, keep map[uintptr]bool, prepare func()
 			err = dropAllBut(keep)
 		}
 		if err == nil {
-			out, err = cmd.CombinedOutput()
+			err = run()
 		}
 	}()
 	<-done
-	if err != nil {
-		tb.Fatalf("%v\n%s", err, out)
-	}
-	return string(out)
+	return err
 }
 
 // dropAllBut drops the other capabilities from the bounding set, from which user 0 gets its capabilities on exec.

@@ -129,14 +129,14 @@ func (s *Session) Close() error { return s.socket.conn.Close() }
 // the connection is closed and none of its dials runs.
 func (s *Session) Serve(ctx context.Context, pod Pod) error {
 	s.pod = pod
-	ctx, cancel := context.WithCancel(ctx)
+	ctx, cancel := context.WithCancelCause(ctx)
 	var wg sync.WaitGroup
 	defer s.closeOutgoing() // last
 	defer wg.Wait()
-	defer cancel()
+	defer cancel(nil)
 	defer s.Close()
 	defer context.AfterFunc(ctx, func() { _ = s.Close() })()
-	wg.Go(func() { s.write(ctx) })
+	wg.Go(func() { s.write(ctx, cancel) })
 	wg.Go(func() { s.ping(ctx) })
 	for {
 		m, files, err := s.socket.receive()
@@ -201,8 +201,8 @@ func (m *outMessage) close() {
 	}
 }
 
-// write sends the queued messages. A frozen carrier blocks it.
-func (s *Session) write(ctx context.Context) {
+// write sends the queued messages. A frozen carrier blocks it. If it fails, it ends the session.
+func (s *Session) write(ctx context.Context, end context.CancelCauseFunc) {
 	for {
 		select {
 		case <-ctx.Done():
@@ -214,8 +214,11 @@ func (s *Session) write(ctx context.Context) {
 			}
 			err := s.socket.send(&m.message, files...)
 			m.close()
+			if errors.Is(err, syscall.EPIPE) || errors.Is(err, syscall.ECONNRESET) {
+				err = ErrCarrierGone
+			}
 			if err != nil {
-				_ = s.Close() // the receiver fails, too
+				end(err)
 				return
 			}
 		}
