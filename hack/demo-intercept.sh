@@ -41,7 +41,8 @@ table ip $laptop {
 }
 NFT
 sed "s#https://127.0.0.1:$api_port#https://169.254.77.1:6443\n    tls-server-name: 127.0.0.1#" "$("$cluster" kubeconfig)" >build/demo/laptop.kubeconfig
-on_laptop() { KUBECONFIG=$root/build/demo/laptop.kubeconfig ip netns exec $laptop unshare --uts sh -c 'hostname laptop; exec "$@"' sh "$@"; }
+# on_laptop COMMAND... & runs it there; the job's pid is the command's.
+on_laptop() { KUBECONFIG=$root/build/demo/laptop.kubeconfig exec ip netns exec $laptop unshare --uts sh -c 'hostname laptop; exec "$@"' sh "$@"; }
 
 "${kubectl[@]}" delete namespace $ns --ignore-not-found >/dev/null
 sed "s#sonde.local/workload:1#$workload_image#; s#sonde-demo#$ns#" hack/demo/workload.yaml >build/demo/intercept.yaml
@@ -80,7 +81,7 @@ say 'Requests with the header are answered on the laptop, all others by the Pods
 answers laptop -header x-developer=alice
 answers 'web-*'
 say 'The command ends, and the Pods answer everything.'
-kill -INT $plugin
+kill $plugin
 wait $plugin || true
 plugin=
 answers 'web-*' -header x-developer=alice
