@@ -4,15 +4,20 @@ import (
 	"bufio"
 	"fmt"
 	"io"
+	"maps"
 	"net"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"strings"
 	"syscall"
 	"testing"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/sonde-operator/sonde/internal/wire/handover"
+	"github.com/sonde-operator/sonde/internal/wire/privilege"
 	"github.com/sonde-operator/sonde/test/privileged"
 )
 
@@ -260,4 +265,36 @@ func TestOneCarrier(t *testing.T) {
 	w.steered()
 	w.signal(w.carrier, syscall.SIGTERM)
 	w.ends(ExitCarrierGone, handover.ReasonCarrierGone)
+}
+
+// Without one of its capabilities the opener says which it needs.
+func TestMissingRight(t *testing.T) {
+	privileged.Need(t)
+	all := settings(t)[privilege.Capabilities]
+	cases := map[string]struct {
+		missing uintptr
+		want    string
+	}{
+		"SYS_ADMIN": {missing: unix.CAP_SYS_ADMIN, want: "needs CAP_SYS_ADMIN"},
+		"NET_ADMIN": {missing: unix.CAP_NET_ADMIN, want: "before Linux 6.9 also CAP_NET_ADMIN"},
+	}
+	for name, tc := range cases {
+		if !all[tc.missing] {
+			continue
+		}
+		t.Run(name, func(t *testing.T) {
+			w := &world{testNet: newTestNet(t), t: t, socket: filepath.Join(t.TempDir(), "opener.sock")}
+			keep := maps.Clone(all)
+			delete(keep, tc.missing)
+			c := w.start("opener", func(cmd *exec.Cmd) error {
+				cmd.ExtraFiles = []*os.File{w.pod}
+				privileged.StartWith(t, cmd, keep)
+				return nil
+			})
+			w.awaitEnd(c)
+			if got := c.log.String(); c.ProcessState.ExitCode() != ExitFailed || !strings.Contains(got, tc.want) {
+				t.Errorf("exit code %d, want %q in %s", c.ProcessState.ExitCode(), tc.want, got)
+			}
+		})
+	}
 }

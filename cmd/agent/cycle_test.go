@@ -23,6 +23,8 @@ const file = "web-1-ab12.pcapng"
 // onNode are the tests that need a node, each with its own Pod.
 var onNode = map[string]func(*pod){
 	"FullCycle":            fullCycle,
+	"OpensAPod":            opensAPod,
+	"OpenerOnNodesNetwork": refusesNodesNetwork,
 	"KilledProbe":          killedProbe,
 	"Drained":              drained,
 	"TargetLeaves":         targetLeaves,
