@@ -45,7 +45,7 @@ func (m *manager) addFluentPVCWebhooks(mgr ctrl.Manager, verify func(*sondev1.Fl
 		Live: m.live, Reviews: access.NewReviewer(m.live), Key: m.key, OperatorNamespace: m.Agent.Namespace, Clock: clock.RealClock{},
 	}}, nil))
 	admission.Register(server, webhookpath.Sidecar, secret, m.podIntake.Hook(&webhook.Admission{Handler: &sidecar.Handler{
-		Cache: mgr.GetClient(), Live: m.live, Rights: sidecar.NewOwnRights(m.live, clock.RealClock{}), Bindings: sidecar.NewBindings(mgr.GetClient(), clock.RealClock{}),
+		Cache: mgr.GetClient(), Live: m.podReads, Rights: sidecar.NewOwnRights(m.live, clock.RealClock{}), Bindings: sidecar.NewBindings(mgr.GetClient(), clock.RealClock{}),
 		Verify: verify, Key: m.key, OperatorNamespace: m.Agent.Namespace,
 	}}, nil))
 }
