@@ -343,6 +343,22 @@ func TestNoBinding(t *testing.T) {
 	}
 }
 
+// A FluentPVC without a valid stamp injects nothing, also if the webhook for Pods has let a Pod pass before.
+func TestNoBindingWithoutAStamp(t *testing.T) {
+	pod := targetPod("1")
+	w := newWorld(t, fluentPVC(), pod)
+	w.invalid = errors.New("the stamp is not valid")
+	if n := w.settled(); n != 0 || w.binding() != nil || w.claim() != nil {
+		t.Errorf("%d writes, binding %v, claim %v: want none", n, w.binding(), w.claim())
+	}
+	if event := <-w.events.Events; !strings.Contains(event, "ClaimRefused") || !strings.Contains(event, "the stamp is not valid: delete the Pod") {
+		t.Errorf("event %q", event)
+	}
+	w.invalid = nil // the control
+	w.settled()
+	w.wantPhase(sondev1.BindingReady)
+}
+
 // A cluster admin has closed the namespace after the webhook had signed the claim's name.
 func TestNoBindingInAClosedNamespace(t *testing.T) {
 	for value, want := range map[string]bool{"true": true, "false": false} {
