@@ -132,64 +132,44 @@ func (v volume) awaitUnsupervised(t *testing.T) {
 // A finalizer Job that fails twice and then succeeds ends once. After two attempts the claim is kept, until retry.
 func TestFluentPVCAttempts(t *testing.T) {
 	t.Parallel()
-	ns := cluster.Namespace(t, nil)
-	cluster.AllowFluentPVC(t, ns)
-	f := cluster.FluentPVC(t, ns, func(s *sondev1.FluentPVCSpec) {
+	v := newVolume(t, func(s *sondev1.FluentPVCSpec) {
 		s.Finalizer = sondev1.FinalizerPolicy{MaxAttempts: 2, Backoff: "1s"}
 		s.PVCFinalizerJobSpecTemplate.Template.Spec = cluster.FinalizerSpec("sum", "-dir", cluster.VolumePath, "-fail", "2")
 	})
-	pod := cluster.WriterPod(ns, "writer", f, "-stay")
-	claim := create(t, pod)
-	cluster.AwaitBinding(t, ns, claim, sondev1.BindingReady, patience)
-	cluster.DeleteNow(t, pod)
-	b := cluster.AwaitBinding(t, ns, claim, sondev1.BindingFinalizerJobFailed, patience)
+	cluster.DeleteNow(t, v.pod)
+	b := cluster.AwaitBinding(t, v.ns, v.claim, sondev1.BindingFinalizerJobFailed, patience)
 	if b.Status.Attempt != 2 {
 		t.Errorf("%d attempts, want 2", b.Status.Attempt)
 	}
-	if err := cluster.Admin.Get(t.Context(), client.ObjectKey{Namespace: ns, Name: claim}, &corev1.PersistentVolumeClaim{}); err != nil {
-		t.Fatalf("the claim is not kept: %v", err)
-	}
-	run(t, "fluentpvc", "retry", claim, "-n", ns)
-	cluster.NoClaims(t, ns, patience)
+	v.getClaim(t) // it is kept
+	run(t, "fluentpvc", "retry", v.claim, "-n", v.ns)
+	cluster.NoClaims(t, v.ns, patience)
 }
 
 // A finalizer Job that always fails keeps the claim, until discard.
 func TestFluentPVCAttemptsExhausted(t *testing.T) {
 	t.Parallel()
-	ns := cluster.Namespace(t, nil)
-	cluster.AllowFluentPVC(t, ns)
-	f := cluster.FluentPVC(t, ns, func(s *sondev1.FluentPVCSpec) {
+	v := newVolume(t, func(s *sondev1.FluentPVCSpec) {
 		s.Finalizer = sondev1.FinalizerPolicy{MaxAttempts: 1}
 		s.PVCFinalizerJobSpecTemplate.Template.Spec = cluster.FinalizerSpec("sum", "-dir", cluster.VolumePath, "-fail", "-1")
 	})
-	pod := cluster.WriterPod(ns, "writer", f, "-stay")
-	claim := create(t, pod)
-	cluster.AwaitBinding(t, ns, claim, sondev1.BindingReady, patience)
-	cluster.DeleteNow(t, pod)
-	cluster.AwaitBinding(t, ns, claim, sondev1.BindingFinalizerJobFailed, patience)
+	cluster.DeleteNow(t, v.pod)
+	cluster.AwaitBinding(t, v.ns, v.claim, sondev1.BindingFinalizerJobFailed, patience)
 	// The control: nobody else may delete the claim.
-	err := cluster.Admin.Delete(t.Context(), &corev1.PersistentVolumeClaim{ObjectMeta: objectMeta(ns, claim)})
+	err := cluster.Admin.Delete(t.Context(), v.getClaim(t))
 	if !apierrors.IsForbidden(err) && !apierrors.IsInvalid(err) {
 		t.Errorf("deleting the claim: %v, want a refusal", err)
 	}
-	run(t, "fluentpvc", "discard", claim, "-n", ns, "--yes")
-	cluster.NoClaims(t, ns, patience)
+	v.discard(t)
 }
 
 // A finalizer Job that is deleted is made again.
 func TestFluentPVCJobDeleted(t *testing.T) {
 	t.Parallel()
-	ns := cluster.Namespace(t, nil)
-	cluster.AllowFluentPVC(t, ns)
-	f := cluster.FluentPVC(t, ns, func(s *sondev1.FluentPVCSpec) {
-		s.PVCFinalizerJobSpecTemplate.Template.Spec = cluster.FinalizerSpec("idle")
-	})
-	pod := cluster.WriterPod(ns, "writer", f, "-stay")
-	claim := create(t, pod)
-	cluster.AwaitBinding(t, ns, claim, sondev1.BindingReady, patience)
-	cluster.DeleteNow(t, pod)
-	b := cluster.AwaitBinding(t, ns, claim, sondev1.BindingFinalizerJobApplied, patience)
-	cluster.DeleteJobs(t, ns)
+	v := newVolume(t, idle)
+	cluster.DeleteNow(t, v.pod)
+	b := cluster.AwaitBinding(t, v.ns, v.claim, sondev1.BindingFinalizerJobApplied, patience)
+	cluster.DeleteJobs(t, v.ns)
 	cluster.Eventually(t, patience, "a second attempt", func(ctx context.Context) error {
 		if err := cluster.Admin.Get(ctx, client.ObjectKeyFromObject(b), b); err != nil {
 			return err
@@ -199,6 +179,5 @@ func TestFluentPVCJobDeleted(t *testing.T) {
 		}
 		return nil
 	})
-	run(t, "fluentpvc", "discard", claim, "-n", ns, "--yes")
-	cluster.NoClaims(t, ns, patience)
+	v.discard(t)
 }
