@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"strings"
 	"testing"
 
@@ -23,9 +24,7 @@ func TestOwnedAreBounded(t *testing.T) {
 	labels := map[string]string{sondev1.LabelKind: KindBinding, sondev1.LabelUID: "b-1", sondev1.LabelTargetPodUID: "pod-1"}
 	written := func(owner string, controller metav1.OwnerReference) metav1.ObjectMeta {
 		all := map[string]string{"app": "web"}
-		for k, v := range labels {
-			all[k] = v
-		}
+		maps.Copy(all, labels)
 		controller.Controller = new(true)
 		return metav1.ObjectMeta{
 			Namespace: "shop", Name: "n", UID: "u", ResourceVersion: "7", Labels: all, Finalizers: []string{"x/" + big},
