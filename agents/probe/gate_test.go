@@ -77,6 +77,9 @@ func TestGateIsOpenedOnceAttached(t *testing.T) {
 			if code != ExitComplete || a.Reason != account.ReasonTargetGone || !strings.Contains(a.Message, tc.wantMessage) {
 				t.Errorf("exit code %d, account %+v", code, a)
 			}
+			if a.Gated == tc.none {
+				t.Errorf("the account says gated: %v", a.Gated)
+			}
 			if opened := a.Gate == "c0ffee"; opened == (tc.none || tc.wantMessage != "") {
 				t.Errorf("the account says that the gate of container %q was opened", a.Gate)
 			}

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -15,6 +16,7 @@ import (
 
 	sondev1 "github.com/sonde-operator/sonde/api/v1alpha1"
 	"github.com/sonde-operator/sonde/internal/operator/ceiling"
+	"github.com/sonde-operator/sonde/internal/operator/target"
 )
 
 // other is a capture of the namespace that was created this long after the tested one.
@@ -255,5 +257,52 @@ func TestQueueOfNodeIsInOrder(t *testing.T) {
 	w.settle()
 	if diff := cmp.Diff([]string{"web-1 Pending CeilingNode"}, w.entries()); diff != "" {
 		t.Errorf("entries (-want +got):\n%s", diff)
+	}
+}
+
+func requestOf(namespace, name string) reconcile.Request {
+	return reconcile.Request{NamespacedName: types.NamespacedName{Namespace: namespace, Name: name}}
+}
+
+// TestQueueIsWokenByEvents checks which events free room, and which captures they wake: as many of a namespace as there is room
+// for, the oldest first, and for a node the oldest of each namespace.
+func TestQueueIsWokenByEvents(t *testing.T) {
+	waits := func(pc *sondev1.PacketCapture) {
+		pc.Status.Pods = []sondev1.PodResult{{UID: "u", Name: "else-1", Node: "node-a", Phase: sondev1.PhasePending, Reason: sondev1.ReasonCeilingNode}}
+	}
+	w := newWorld(t, newCapture(waits), other("running", 0, begun), other("first", -2*time.Minute), other("second", -time.Minute, waits),
+		other("elsewhere", -3*time.Minute, waits, func(pc *sondev1.PacketCapture) { pc.Namespace = "private" }))
+	w.r.Ceilings = ceiling.Limits{CapturesPerNamespace: 3, ProbesPerNode: 1}
+	ended := other("ended", 0, begun, func(pc *sondev1.PacketCapture) { pc.Status.Phase = sondev1.PhaseCompleted })
+	if diff := cmp.Diff([]reconcile.Request{requestOf("shop", "first"), requestOf("shop", "second")}, w.r.queuedBehind(t.Context(), ended)); diff != "" {
+		t.Errorf("woken by the end of a capture (-want +got):\n%s", diff)
+	}
+	agent := webPod("agent", func(p *corev1.Pod) {
+		p.Namespace, p.Labels = operatorNamespace, map[string]string{sondev1.LabelUID: "x"}
+	})
+	if diff := cmp.Diff([]reconcile.Request{requestOf("private", "elsewhere"), requestOf("shop", "second")}, w.r.queuedForNode(t.Context(), target.SlimAgent(agent))); diff != "" {
+		t.Errorf("woken by the end of a probe (-want +got):\n%s", diff)
+	}
+
+	running := other("ended", 0, begun)
+	over := agent.DeepCopy()
+	over.Status.Phase = corev1.PodFailed
+	forged := agent.DeepCopy()
+	forged.Namespace = "shop"
+	for name, tc := range map[string]struct{ got, want bool }{
+		"a capture ends":               {captureEnded().Update(event.UpdateEvent{ObjectOld: running, ObjectNew: ended}), true},
+		"a capture goes on":            {captureEnded().Update(event.UpdateEvent{ObjectOld: running, ObjectNew: running}), false},
+		"a running capture is deleted": {captureEnded().Delete(event.DeleteEvent{Object: running}), true},
+		"an ended one is deleted":      {captureEnded().Delete(event.DeleteEvent{Object: ended}), false},
+		"a capture is created":         {captureEnded().Create(event.CreateEvent{Object: running}), false},
+		"a probe ends":                 {probeGone(operatorNamespace).Update(event.UpdateEvent{ObjectOld: target.SlimAgent(agent), ObjectNew: target.SlimAgent(over)}), true},
+		"its Pod is deleted":           {probeGone(operatorNamespace).Delete(event.DeleteEvent{Object: target.SlimAgent(agent)}), true},
+		"after its end":                {probeGone(operatorNamespace).Delete(event.DeleteEvent{Object: target.SlimAgent(over)}), false},
+		"a forged probe is deleted":    {probeGone(operatorNamespace).Delete(event.DeleteEvent{Object: target.SlimAgent(forged)}), false},
+		"a Pod of a user is deleted":   {probeGone(operatorNamespace).Delete(event.DeleteEvent{Object: target.SlimPod(webPod("web-1"))}), false},
+	} {
+		if tc.got != tc.want {
+			t.Errorf("%s: %t, want %t", name, tc.got, tc.want)
+		}
 	}
 }

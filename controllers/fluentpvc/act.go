@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"time"
 
+	authorizationv1 "k8s.io/api/authorization/v1"
 	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
 	policyv1 "k8s.io/api/policy/v1"
@@ -44,6 +45,8 @@ type result struct {
 	// refused is the API server's refusal of a write, and tried says which write.
 	refused error
 	tried   action
+	// notPermitted: the refused write needs a right that the admin of the namespace has not given.
+	notPermitted bool
 }
 
 // step takes the row that applies, if there is one. A row that cannot be undone is decided on live reads.
@@ -65,7 +68,7 @@ func (r *Reconciler) step(ctx context.Context, o *observation) (*observation, re
 	err := r.act(ctx, o, t.act)
 	switch {
 	case refusal(err):
-		return o, result{refused: err, tried: t.act}, nil
+		return o, result{refused: err, tried: t.act, notPermitted: r.rightMissing(ctx, o.binding.Namespace, t.act, err)}, nil
 	case err != nil:
 		return o, result{}, err
 	case t.act == deleteBinding:
@@ -239,6 +242,36 @@ func wrap(what string, err error) error {
 		return nil
 	}
 	return fmt.Errorf("%s: %w", what, err)
+}
+
+// rightsFor are the rights that a write needs beside those of the installation.
+var rightsFor = map[action][]authorizationv1.ResourceAttributes{
+	createClaim: {{Verb: "create", Version: "v1", Resource: "persistentvolumeclaims"}},
+	createJob:   {{Verb: "create", Group: "batch", Version: "v1", Resource: "jobs"}},
+	deleteClaim: {
+		{Verb: "delete", Version: "v1", Resource: "persistentvolumeclaims"}, {Verb: "delete", Group: "batch", Version: "v1", Resource: "jobs"},
+	},
+}
+
+// rightMissing reports whether the API server refused a write because the namespace's admin has not bound the role, and not because
+// of a quota or a policy. These answer with the same code, and users write the texts of their policies, so it asks for the right.
+func (r *Reconciler) rightMissing(ctx context.Context, namespace string, a action, refused error) bool {
+	// The RoleBinding of a namespace that is being deleted may be gone already.
+	if !apierrors.IsForbidden(refused) || apierrors.HasStatusCause(refused, corev1.NamespaceTerminatingCause) {
+		return false
+	}
+	for _, what := range rightsFor[a] {
+		what.Namespace = namespace
+		allowed, err := r.Permitted(ctx, what)
+		if err != nil { // the report quotes the refusal instead, and the write is tried again anyway
+			ctrl.LoggerFrom(ctx).Error(err, "Failing to learn why a write was refused")
+			return false
+		}
+		if !allowed {
+			return true
+		}
+	}
+	return false
 }
 
 // refusal reports whether an immediate retry would fail in the same way.

@@ -17,6 +17,7 @@ import (
 	"fmt"
 	"slices"
 
+	authorizationv1 "k8s.io/api/authorization/v1"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -51,6 +52,8 @@ type Reconciler struct {
 	Live client.Reader
 	// Verify returns an error for a FluentPVC that the webhook for FluentPVCs has not admitted as it is.
 	Verify func(*sondev1.FluentPVC) error
+	// Permitted reports whether the operator has a right. An error means that the API server did not answer.
+	Permitted func(context.Context, authorizationv1.ResourceAttributes) (bool, error)
 	// PauseConfig reads the ConfigMap of the pause.
 	PauseConfig client.Reader
 	// Key of the signed claim names.

@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	authorizationv1 "k8s.io/api/authorization/v1"
 	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -39,6 +40,10 @@ type world struct {
 	writes int
 	// refuse is the answer to the creation or deletion of an object, or nil.
 	refuse func(client.Object) error
+	// missing are the rights that the operator lacks, by verb and resource, and unanswered is the error of reviews.
+	missing    map[string]bool
+	unanswered error
+	asked      int
 	// invalid is what is wrong with the FluentPVC's stamp, or nil.
 	invalid error
 }
@@ -85,9 +90,17 @@ func newWorld(t *testing.T, objects ...client.Object) *world {
 		},
 	})
 	w.r = &Reconciler{
-		Client: counted, Own: w.Client, Live: w.Client, PauseConfig: w.Client, Verify: func(*sondev1.FluentPVC) error { return w.invalid }, Key: key, Namespace: "sonde-system", Recorder: w.events, Clock: w.clock,
+		Client: counted, Own: w.Client, Live: w.Client, PauseConfig: w.Client, Verify: func(*sondev1.FluentPVC) error { return w.invalid }, Permitted: w.permitted, Key: key, Namespace: "sonde-system", Recorder: w.events, Clock: w.clock,
 	}
 	return w
+}
+
+func (w *world) permitted(_ context.Context, what authorizationv1.ResourceAttributes) (bool, error) {
+	if what.Namespace != "shop" {
+		w.t.Errorf("review of a right in namespace %q", what.Namespace)
+	}
+	w.asked++
+	return !w.missing[what.Verb+" "+what.Resource] && w.unanswered == nil, w.unanswered
 }
 
 func fluentPVC() *sondev1.FluentPVC {
@@ -330,6 +343,22 @@ func TestNoBinding(t *testing.T) {
 	}
 }
 
+// A FluentPVC without a valid stamp injects nothing, also if the webhook for Pods has let a Pod pass before.
+func TestNoBindingWithoutAStamp(t *testing.T) {
+	pod := targetPod("1")
+	w := newWorld(t, fluentPVC(), pod)
+	w.invalid = errors.New("the stamp is not valid")
+	if n := w.settled(); n != 0 || w.binding() != nil || w.claim() != nil {
+		t.Errorf("%d writes, binding %v, claim %v: want none", n, w.binding(), w.claim())
+	}
+	if event := <-w.events.Events; !strings.Contains(event, "ClaimRefused") || !strings.Contains(event, "the stamp is not valid: delete the Pod") {
+		t.Errorf("event %q", event)
+	}
+	w.invalid = nil // the control
+	w.settled()
+	w.wantPhase(sondev1.BindingReady)
+}
+
 // A cluster admin has closed the namespace after the webhook had signed the claim's name.
 func TestNoBindingInAClosedNamespace(t *testing.T) {
 	for value, want := range map[string]bool{"true": true, "false": false} {
@@ -381,22 +410,42 @@ func TestForeignClaimIsNotTouched(t *testing.T) {
 
 func TestRefusedClaim(t *testing.T) {
 	resource := corev1.Resource("persistentvolumeclaims")
+	forbidden := func(why string) *apierrors.StatusError {
+		return apierrors.NewForbidden(resource, claimName, errors.New(why))
+	}
+	ending := forbidden("the namespace is being terminated")
+	ending.ErrStatus.Details.Causes = []metav1.StatusCause{{Type: corev1.NamespaceTerminatingCause}}
+	withdrawn := map[string]bool{"create persistentvolumeclaims": true}
 	tests := map[string]struct {
 		err        error
+		missing    map[string]bool
+		unanswered error
 		wantReason string
 		wantText   string
+		wantAsked  int
 	}{
 		"right withdrawn": {
-			apierrors.NewForbidden(resource, claimName, errors.New(`User "m" cannot create resource "persistentvolumeclaims" in API group "" in the namespace "shop"`)),
-			sondev1.ReasonNotPermitted, "kubectl sonde fluentpvc allow -n shop",
+			err: forbidden(`User "m" cannot create resource "persistentvolumeclaims" in API group "" in the namespace "shop"`), missing: withdrawn,
+			wantReason: sondev1.ReasonNotPermitted, wantText: "kubectl sonde fluentpvc allow -n shop", wantAsked: 1,
 		},
-		"quota": {apierrors.NewForbidden(resource, claimName, errors.New("exceeded quota: storage")), sondev1.ReasonClaimRefused, "exceeded quota: storage"},
+		"right withdrawn, in other words": {
+			err: forbidden("no"), missing: withdrawn, wantReason: sondev1.ReasonNotPermitted, wantText: "kubectl sonde fluentpvc allow -n shop", wantAsked: 1,
+		},
+		"another right withdrawn": {err: forbidden("exceeded quota"), missing: map[string]bool{"create jobs": true}, wantReason: sondev1.ReasonClaimRefused, wantText: "exceeded quota", wantAsked: 1},
+		"quota":                   {err: forbidden("exceeded quota: storage"), wantReason: sondev1.ReasonClaimRefused, wantText: "exceeded quota: storage", wantAsked: 1},
+		"a policy":                {err: forbidden("volumes cannot be this large"), wantReason: sondev1.ReasonClaimRefused, wantText: "volumes cannot be this large", wantAsked: 1},
+		"no answer about the right": {
+			err: forbidden("a policy"), unanswered: errors.New("no connection"), wantReason: sondev1.ReasonClaimRefused, wantText: "a policy", wantAsked: 1,
+		},
+		"namespace ends":  {err: ending, missing: withdrawn, wantReason: sondev1.ReasonClaimRefused, wantText: "is being terminated"},
+		"not a valid one": {err: apierrors.NewInvalid(sondev1.GroupVersion.WithKind("PersistentVolumeClaim").GroupKind(), claimName, nil), wantReason: sondev1.ReasonClaimRefused, wantText: "is invalid"},
 	}
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
 			pod := targetPod("1")
 			pod.OwnerReferences = []metav1.OwnerReference{{APIVersion: "apps/v1", Kind: "ReplicaSet", Name: "web", UID: "rs", Controller: new(true)}}
 			w := newWorld(t, fluentPVC(), pod)
+			w.missing, w.unanswered = tc.missing, tc.unanswered
 			w.refuse = func(o client.Object) error {
 				if _, ok := o.(*corev1.PersistentVolumeClaim); ok {
 					return tc.err
@@ -408,6 +457,9 @@ func TestRefusedClaim(t *testing.T) {
 			c := apimeta.FindStatusCondition(b.Status.Conditions, sondev1.ConditionClaimCreated)
 			if c.Reason != tc.wantReason || !strings.Contains(c.Message, tc.wantText) {
 				t.Errorf("condition %+v", c)
+			}
+			if w.asked != tc.wantAsked {
+				t.Errorf("%d reviews, want %d", w.asked, tc.wantAsked)
 			}
 			if n := len(w.events.Events); n != 3 {
 				t.Errorf("%d Events, want one each on binding, Pod and ReplicaSet", n)
@@ -432,6 +484,7 @@ func TestRefusedDeletion(t *testing.T) {
 	w.endPod(pod)
 	w.settled()
 	w.endJob(1, batchv1.JobComplete)
+	w.missing = map[string]bool{"delete jobs": true}
 	w.refuse = func(client.Object) error {
 		return apierrors.NewForbidden(corev1.Resource("persistentvolumeclaims"), claimName, errors.New(`User "m" cannot delete resource "persistentvolumeclaims" in API group "" in the namespace "shop"`))
 	}

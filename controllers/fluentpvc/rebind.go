@@ -11,6 +11,7 @@ import (
 	sondev1 "github.com/sonde-operator/sonde/api/v1alpha1"
 	"github.com/sonde-operator/sonde/internal/operator/claim"
 	"github.com/sonde-operator/sonde/internal/operator/sidecar"
+	"github.com/sonde-operator/sonde/internal/wire/text"
 )
 
 // rebind makes the binding of a claim again whose Pod has ended, and returns nil if there is none to make. The policy lets no user
@@ -21,24 +22,42 @@ func (r *Reconciler) rebind(ctx context.Context, key types.NamespacedName) (*son
 		return nil, err
 	}
 	ref, valid := claim.Parse(r.Key, key.Namespace, c.Annotations[sondev1.AnnotationClaim])
-	toDo := "save its data with a Pod of yours"
+	toDo := ""
 	if valid && ref.Claim == key.Name {
 		f := &sondev1.FluentPVC{}
 		found, err := read(ctx, r.Live, client.ObjectKey{Name: ref.FluentPVC}, f)
 		if err != nil {
 			return nil, fmt.Errorf("get FluentPVC: %w", err)
 		}
-		// Which ServiceAccount the Pod had is not known any more.
-		if found && r.Verify(f) == nil && sidecar.CheckServiceAccount(&f.Spec.PVCFinalizerJobSpecTemplate, "") == nil {
-			pod := sondev1.ObjectReference{Name: c.Annotations[sondev1.AnnotationTargetPod], UID: c.Labels[sondev1.LabelTargetPodUID]}
-			return r.createBinding(ctx, BuildBinding(f, pod, key))
+		if found {
+			// Which ServiceAccount the Pod had is not known any more.
+			if err = r.Verify(f); err == nil {
+				err = sidecar.CheckServiceAccount(&f.Spec.PVCFinalizerJobSpecTemplate, "")
+			}
+			if err == nil {
+				pod := sondev1.ObjectReference{Name: c.Annotations[sondev1.AnnotationTargetPod], UID: c.Labels[sondev1.LabelTargetPodUID]}
+				return r.createBinding(ctx, BuildBinding(f, pod, key))
+			}
 		}
-		toDo = "create FluentPVC " + ref.FluentPVC + " again, which was deleted too or cannot be used, or " + toDo
+		toDo = bindAgain(ref.FluentPVC, err)
 	}
-	r.Recorder.Eventf(c, nil, corev1.EventTypeWarning, "BindingLost", "Follow",
-		"nothing processes this volume, because its FluentPVCBinding was deleted: %s, then run \"kubectl sonde fluentpvc discard %s -n %s\"", toDo, key.Name, key.Namespace)
+	r.Recorder.Eventf(c, nil, corev1.EventTypeWarning, "BindingLost", "Follow", "%s", text.OneLine(fmt.Sprintf(
+		"nothing processes this volume, because its FluentPVCBinding was deleted: %ssave its data with a Pod of yours, and then run \"kubectl sonde fluentpvc discard %s -n %s\"",
+		toDo, key.Name, key.Namespace), maxNote))
 	return nil, nil
 }
+
+// bindAgain says how a volume gets its binding again. The FluentPVC was deleted or, if err is not nil, cannot be used.
+func bindAgain(fluentPVC string, err error) string {
+	const then = " again, and the operator makes the binding again and processes the data; or "
+	if err == nil {
+		return "FluentPVC " + fluentPVC + " was deleted, too: create it" + then
+	}
+	return fmt.Sprintf("delete FluentPVC %s, which cannot be used (%s), and create it%s", fluentPVC, text.OneLine(err.Error(), maxCause), then)
+}
+
+// maxCause bounds what an Event quotes, so that there is room for what to do.
+const maxCause = 300
 
 // unbound returns a claim that this operator made, unless it is being deleted or given up. The binding goes after its claim, so the
 // cache may still have a claim that is gone.

@@ -1,11 +1,13 @@
 package fluentpvc
 
 import (
+	"errors"
 	"strings"
 	"testing"
 
 	batchv1 "k8s.io/api/batch/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	sondev1 "github.com/sonde-operator/sonde/api/v1alpha1"
 )
@@ -72,7 +74,27 @@ func TestClaimWithoutBinding(t *testing.T) {
 	}{
 		"FluentPVC deleted": {
 			func(_ *testing.T, _ *world, delFluentPVC func()) { delFluentPVC() },
-			[]string{"create FluentPVC logs again", "discard " + claimName + " -n shop"},
+			[]string{"FluentPVC logs was deleted, too: create it again, and the operator makes the binding again", "or save its data", "discard " + claimName + " -n shop"},
+		},
+		"FluentPVC changed past the webhook": {
+			func(_ *testing.T, w *world, _ func()) {
+				w.invalid = errors.New("the stamp is not valid " + strings.Repeat("x", 2000))
+			},
+			[]string{"delete FluentPVC logs, which cannot be used (the stamp is not valid", "and create it again", "discard " + claimName + " -n shop"},
+		},
+		"FluentPVC of a ServiceAccount": {
+			func(t *testing.T, w *world, _ func()) {
+				t.Helper()
+				f := &sondev1.FluentPVC{}
+				if err := w.Get(t.Context(), client.ObjectKey{Name: "logs"}, f); err != nil {
+					t.Fatal(err)
+				}
+				f.Spec.PVCFinalizerJobSpecTemplate.Template.Spec.ServiceAccountName = "uploader"
+				if err := w.Update(t.Context(), f); err != nil {
+					t.Fatal(err)
+				}
+			},
+			[]string{"delete FluentPVC logs, which cannot be used (the finalizer Job would run as ServiceAccount uploader", "discard " + claimName + " -n shop"},
 		},
 		"annotation forged": {
 			func(t *testing.T, w *world, _ func()) {

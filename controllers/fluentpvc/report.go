@@ -8,7 +8,6 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	apimeta "k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
@@ -71,7 +70,7 @@ func claimCondition(o *observation, d result) metav1.Condition {
 		return condition(sondev1.ConditionClaimCreated, status, reason, message)
 	}
 	if d.tried == deleteClaim {
-		return is(metav1.ConditionFalse, d.reason(), "the claim and its Jobs cannot be deleted: "+explain(o, d.refused))
+		return is(metav1.ConditionFalse, d.reason(), "the claim and its Jobs cannot be deleted: "+d.explain(o))
 	}
 	if o.claim != nil && !o.claim.DeletionTimestamp.IsZero() {
 		message := "the claim is being deleted"
@@ -89,7 +88,7 @@ func claimCondition(o *observation, d result) metav1.Condition {
 		case o.namespaceEnding:
 			return is(metav1.ConditionFalse, sondev1.ReasonNamespaceEnding, "the namespace is being deleted")
 		case d.refused != nil:
-			return is(metav1.ConditionFalse, d.reason(), explain(o, d.refused))
+			return is(metav1.ConditionFalse, d.reason(), d.explain(o))
 		default:
 			return is(metav1.ConditionFalse, sondev1.ReasonClaimPending, "the claim does not exist yet")
 		}
@@ -138,7 +137,7 @@ func finalizedCondition(o *observation, d result) metav1.Condition {
 		case len(o.users) > 0:
 			return is(metav1.ConditionFalse, sondev1.ReasonClaimInUse, "other Pods use the claim: "+strings.Join(o.users, ", "))
 		case d.refused != nil:
-			return is(metav1.ConditionFalse, d.reason(), explain(o, d.refused))
+			return is(metav1.ConditionFalse, d.reason(), d.explain(o))
 		case s.Failures > 0:
 			return is(metav1.ConditionFalse, sondev1.ReasonJobFailed, fmt.Sprintf("Job %s has failed, the next attempt follows: kubectl logs -n %s job/%s", job, o.binding.Namespace, job))
 		}
@@ -164,18 +163,12 @@ func discardCommand(o *observation) string {
 	return fmt.Sprintf("\"kubectl sonde fluentpvc discard %s -n %s\"", o.binding.Name, o.binding.Namespace)
 }
 
-// rightMissing reports whether the API server refused a write because the namespace's admin has not bound the role, and not because
-// of a quota or a policy.
-func rightMissing(err error) bool {
-	return apierrors.IsForbidden(err) && strings.Contains(err.Error(), " cannot ")
-}
-
 // reason of the write that was refused.
 func (d result) reason() string {
 	switch {
 	case d.tried == evictPod:
 		return sondev1.ReasonEvictionBlocked
-	case rightMissing(d.refused):
+	case d.notPermitted:
 		return sondev1.ReasonNotPermitted
 	case d.tried != createClaim:
 		return sondev1.ReasonFinalizerRefused
@@ -187,11 +180,11 @@ func (d result) reason() string {
 }
 
 // explain says what to do about a refusal.
-func explain(o *observation, err error) string {
-	if rightMissing(err) {
+func (d result) explain(o *observation) string {
+	if d.notPermitted {
 		return fmt.Sprintf("the operator may not create claims and Jobs here: an admin of the namespace runs \"kubectl sonde fluentpvc allow -n %s\"", o.binding.Namespace)
 	}
-	return err.Error()
+	return d.refused.Error()
 }
 
 // recordEvents records a new phase and a refused write on the binding, and, while the Pod waits, on the Pod and its controller. It
@@ -210,7 +203,7 @@ func (r *Reconciler) recordEvents(before *sondev1.FluentPVCBinding, o *observati
 		return
 	}
 	reason := d.reason()
-	note := text.OneLine(explain(o, d.refused), maxNote)
+	note := text.OneLine(d.explain(o), maxNote)
 	r.Recorder.Eventf(b, nil, corev1.EventTypeWarning, reason, "Follow", "%s", note)
 	if d.tried != createClaim || o.pod == nil {
 		return

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"time"
 
+	authorizationv1 "k8s.io/api/authorization/v1"
 	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
 	policyv1 "k8s.io/api/policy/v1"
@@ -86,8 +87,9 @@ func (s *schedule) newReplica(lag int) *replica {
 	fromCache, live := m.client(false), m.client(true)
 	m.r = &Reconciler{
 		Client: fromCache, Own: fromCache, Live: live, PauseConfig: fromCache, Key: key, Namespace: operatorNamespace,
-		Verify:   func(*sondev1.FluentPVC) error { return nil },
-		Recorder: &events.FakeRecorder{}, Clock: s.clock,
+		Verify:    func(*sondev1.FluentPVC) error { return nil },
+		Permitted: func(context.Context, authorizationv1.ResourceAttributes) (bool, error) { return !s.forbidden, nil },
+		Recorder:  &events.FakeRecorder{}, Clock: s.clock,
 	}
 	if s.mutate != nil {
 		s.mutate(m)

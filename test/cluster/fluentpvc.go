@@ -33,8 +33,9 @@ func AllowFluentPVC(t *testing.T, ns string) {
 	}
 }
 
-// FluentPVC creates a FluentPVC named after the namespace and returns it when it is Ready. It is deleted when the test ends. Its
-// sidecar waits for SIGTERM, and its finalizer prints the SHA-256 of each file. change may be nil.
+// FluentPVC creates a FluentPVC named after the namespace and returns it when it is Ready. A test with several FluentPVCs in a namespace
+// adds to ns what tells them apart. It is deleted when the test ends. Its sidecar waits for SIGTERM, and its finalizer prints the SHA-256
+// of each file. change may be nil.
 func FluentPVC(t *testing.T, ns string, change func(*sondev1.FluentPVCSpec)) *sondev1.FluentPVC {
 	t.Helper()
 	f := &sondev1.FluentPVC{

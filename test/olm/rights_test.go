@@ -45,7 +45,6 @@ func testManagerRights(t *testing.T) {
 		{verb: "list", resource: "configmaps"},
 		{verb: "create", group: "batch", resource: "jobs"},
 		{verb: "delete", group: "batch", resource: "jobs"},
-		{verb: "list", group: "batch", resource: "jobs"},
 		{verb: "create", group: "coordination.k8s.io", resource: "leases"},
 	} {
 		for ns, want := range map[string]bool{cluster.OperatorNamespace: true, elsewhere: false, "": false} {

@@ -10,7 +10,6 @@ import (
 	admissionv1 "k8s.io/api/admission/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/webhook"
 
@@ -35,7 +34,7 @@ const lookupTimeout = 4 * time.Second
 type Handler struct {
 	// Cache of FluentPVCs.
 	Cache client.Reader
-	// Live reads from the API server.
+	// Live reads from the API server, few objects of tenants at once (internal/operator/fewreads).
 	Live client.Reader
 	// Verify returns an error for a FluentPVC that the webhook for FluentPVCs has not admitted as it is.
 	Verify func(*sondev1.FluentPVC) error
@@ -180,9 +179,8 @@ func (h *Handler) used(ctx context.Context, key client.ObjectKey) (bool, *sondev
 	if !apierrors.IsNotFound(err) {
 		return false, nil, fmt.Errorf("get FluentPVCBinding %s: %w", key, err)
 	}
-	pvc := &metav1.PartialObjectMetadata{}
-	pvc.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("PersistentVolumeClaim"))
-	err = h.Live.Get(ctx, key, pvc)
+	// A user may have made this claim, and its metadata large: fewreads cuts claims, but no metadata of one object.
+	err = h.Live.Get(ctx, key, &corev1.PersistentVolumeClaim{})
 	if client.IgnoreNotFound(err) != nil {
 		return false, nil, fmt.Errorf("get PersistentVolumeClaim %s: %w", key, err)
 	}

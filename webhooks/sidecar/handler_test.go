@@ -242,7 +242,7 @@ func TestRefused(t *testing.T) {
 		"no review":            {world: func(w *world) { w.rights.err = boom }, code: webhooktest.Failed, want: []string{"no connection"}},
 		"no count":             {world: func(w *world) { w.cacheFuncs = breaks("BindingList") }, code: webhooktest.Failed, want: []string{"count the bindings of namespace shop: no connection"}},
 		"no binding":           {pod: signed, world: func(w *world) { w.liveFuncs = breaks("FluentPVCBinding") }, code: webhooktest.Failed, want: []string{"get FluentPVCBinding shop/logs-1: no connection"}},
-		"no claim":             {pod: signed, world: func(w *world) { w.liveFuncs = breaks("PartialObjectMetadata") }, code: webhooktest.Failed, want: []string{"get PersistentVolumeClaim shop/logs-1: no connection"}},
+		"no claim":             {pod: signed, world: func(w *world) { w.liveFuncs = breaks("PersistentVolumeClaim") }, code: webhooktest.Failed, want: []string{"get PersistentVolumeClaim shop/logs-1: no connection"}},
 		"panic":                {world: func(w *world) { w.rights.panics = true }, code: webhooktest.Failed, want: []string{"panic: out of order"}},
 		"an error of a length": {world: func(w *world) { w.rights.err = errors.New(strings.Repeat("é", 5000)) }, code: webhooktest.Failed, want: []string{"é"}},
 	}

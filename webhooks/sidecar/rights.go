@@ -2,7 +2,6 @@ package sidecar
 
 import (
 	"context"
-	"fmt"
 	"time"
 
 	authorizationv1 "k8s.io/api/authorization/v1"
@@ -12,6 +11,7 @@ import (
 
 	sondev1 "github.com/sonde-operator/sonde/api/v1alpha1"
 	"github.com/sonde-operator/sonde/internal/agentjob"
+	"github.com/sonde-operator/sonde/internal/operator/access"
 	"github.com/sonde-operator/sonde/webhooks/admission"
 )
 
@@ -67,12 +67,8 @@ func (r *OwnRights) Allowed(ctx context.Context, namespace string) (bool, error)
 		{Verb: "delete", Group: "batch", Version: "v1", Resource: "jobs"},
 	} {
 		what.Namespace = namespace
-		review := &authorizationv1.SelfSubjectAccessReview{Spec: authorizationv1.SelfSubjectAccessReviewSpec{ResourceAttributes: &what}}
-		if err := r.client.Create(ctx, review); err != nil {
-			return false, fmt.Errorf("review the operator's right to %s %s in namespace %s: %w", what.Verb, what.Resource, namespace, err)
-		}
-		if !review.Status.Allowed || review.Status.Denied {
-			return false, nil
+		if allowed, err := access.OwnRight(ctx, r.client, what); !allowed || err != nil {
+			return false, err
 		}
 	}
 	// The cache still returns an entry at the moment when it expires, so that comes a nanosecond early.

@@ -153,6 +153,13 @@ func claim(labels map[string]string) *corev1.PersistentVolumeClaim {
 	return &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Namespace: key.Namespace, Name: key.Name, UID: "c-1", Labels: labels}}
 }
 
+// signed is a claim whose annotation says which FluentPVC it is of.
+func signed(annotation string) *corev1.PersistentVolumeClaim {
+	c := claim(ours)
+	c.Annotations = map[string]string{sondev1.AnnotationClaim: annotation}
+	return c
+}
+
 var ours = map[string]string{sondev1.LabelKind: kindBinding}
 
 func TestFind(t *testing.T) {
@@ -160,15 +167,16 @@ func TestFind(t *testing.T) {
 		before   []client.Object
 		wantLoss string // empty if there is no volume
 	}{
-		"new":              {[]client.Object{volume("")}, "PersistentVolumeClaim logs-1 of Pod web-1: Pending, it has no data"},
-		"in use":           {[]client.Object{volume(sondev1.BindingReady)}, "PersistentVolumeClaim logs-1 of Pod web-1: Ready, the Pod uses it; it is deleted after the Pod has ended, and no Job processes its data"},
-		"failed":           {[]client.Object{volume(sondev1.BindingFinalizerJobFailed)}, "PersistentVolumeClaim logs-1 of Pod web-1: FinalizerJobFailed, its data is not processed"},
-		"succeeded":        {[]client.Object{volume(sondev1.BindingFinalizerJobSucceeded)}, "PersistentVolumeClaim logs-1 of Pod web-1: FinalizerJobSucceeded, its data is processed"},
-		"lost":             {[]client.Object{volume(sondev1.BindingDataLost)}, "PersistentVolumeClaim logs-1 of Pod web-1: DataLost"},
-		"only a claim":     {[]client.Object{claim(ours)}, "PersistentVolumeClaim logs-1: no FluentPVCBinding, so nothing will process its data"},
-		"another's claim":  {[]client.Object{claim(nil)}, ""},
-		"neither of them":  {nil, ""},
-		"binding is first": {[]client.Object{volume(sondev1.BindingOutOfUse), claim(ours)}, "PersistentVolumeClaim logs-1 of Pod web-1: OutOfUse, its data is not processed"},
+		"new":                   {[]client.Object{volume("")}, "PersistentVolumeClaim logs-1 of Pod web-1: Pending, it has no data"},
+		"in use":                {[]client.Object{volume(sondev1.BindingReady)}, "PersistentVolumeClaim logs-1 of Pod web-1: Ready, the Pod uses it; it is deleted after the Pod has ended, and no Job processes its data"},
+		"failed":                {[]client.Object{volume(sondev1.BindingFinalizerJobFailed)}, "PersistentVolumeClaim logs-1 of Pod web-1: FinalizerJobFailed, its data is not processed"},
+		"succeeded":             {[]client.Object{volume(sondev1.BindingFinalizerJobSucceeded)}, "PersistentVolumeClaim logs-1 of Pod web-1: FinalizerJobSucceeded, its data is processed"},
+		"lost":                  {[]client.Object{volume(sondev1.BindingDataLost)}, "PersistentVolumeClaim logs-1 of Pod web-1: DataLost"},
+		"only a claim":          {[]client.Object{claim(ours)}, "PersistentVolumeClaim logs-1: no FluentPVCBinding, so nothing will process its data"},
+		"without its FluentPVC": {[]client.Object{signed("logs/logs-1/00")}, "PersistentVolumeClaim logs-1: no FluentPVCBinding, so nothing will process its data, unless FluentPVC logs is created again"},
+		"another's claim":       {[]client.Object{claim(nil)}, ""},
+		"neither of them":       {nil, ""},
+		"binding is first":      {[]client.Object{volume(sondev1.BindingOutOfUse), claim(ours)}, "PersistentVolumeClaim logs-1 of Pod web-1: OutOfUse, its data is not processed"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			v, err := Find(t.Context(), newClient(t, interceptor.Funcs{}, tc.before...), key.Namespace, key.Name)
@@ -193,10 +201,14 @@ func TestRetry(t *testing.T) {
 		before  client.Object
 		wantErr string
 	}{
-		"failed":       {volume(sondev1.BindingFinalizerJobFailed), ""},
-		"running":      {volume(sondev1.BindingFinalizerJobApplied), "is FinalizerJobApplied: only one that is FinalizerJobFailed"},
-		"new":          {volume(""), "is Pending"},
-		"only a claim": {claim(ours), "fluentpvc discard"},
+		"failed":                {volume(sondev1.BindingFinalizerJobFailed), ""},
+		"running":               {volume(sondev1.BindingFinalizerJobApplied), "is FinalizerJobApplied: only one that is FinalizerJobFailed"},
+		"new":                   {volume(""), "is Pending"},
+		"lost":                  {volume(sondev1.BindingDataLost), "is DataLost: its claim was deleted before its data was processed"},
+		"only a claim":          {claim(ours), "nothing processes its data: save the data with a Pod of yours, and then run \"kubectl sonde fluentpvc discard logs-1 -n shop\""},
+		"without its FluentPVC": {signed("logs/logs-1/00"), "if FluentPVC logs was deleted, create it again, and the operator makes the binding again and processes the data; or save"},
+		"of another claim":      {signed("logs/logs-2/00"), "nothing processes its data: save"},
+		"of no name":            {signed("a\nb/logs-1/00"), "nothing processes its data: save"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			c := newClient(t, interceptor.Funcs{}, tc.before)

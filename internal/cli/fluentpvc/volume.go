@@ -10,6 +10,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/validation"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	sondev1 "github.com/sonde-operator/sonde/api/v1alpha1"
@@ -65,7 +66,11 @@ func (v *Volume) Phase() sondev1.BindingPhase {
 // Loss says what a discard deletes, in one line.
 func (v *Volume) Loss() string {
 	if v.binding == nil {
-		return fmt.Sprintf("PersistentVolumeClaim %s: no FluentPVCBinding, so nothing will process its data", v.claim.Name)
+		lost := fmt.Sprintf("PersistentVolumeClaim %s: no FluentPVCBinding, so nothing will process its data", v.claim.Name)
+		if f := v.fluentPVC(); f != "" {
+			lost += fmt.Sprintf(", unless FluentPVC %s is created again", f)
+		}
+		return lost
 	}
 	text := fmt.Sprintf("PersistentVolumeClaim %s of Pod %s: %s", v.binding.Name, v.binding.Spec.Pod.Name, v.Phase())
 	switch v.Phase() {
@@ -87,12 +92,29 @@ func (v *Volume) Loss() string {
 func (v *Volume) Retry(ctx context.Context, now time.Time) error {
 	switch phase := v.Phase(); phase {
 	case "":
-		return fmt.Errorf("PersistentVolumeClaim %s has no FluentPVCBinding, so nothing can process its data: save the data with a Pod of yours, then run kubectl sonde fluentpvc discard", v.claim.Name)
+		again := ""
+		if f := v.fluentPVC(); f != "" {
+			again = fmt.Sprintf("if FluentPVC %s was deleted, create it again, and the operator makes the binding again and processes the data; or ", f)
+		}
+		return fmt.Errorf("PersistentVolumeClaim %s has no FluentPVCBinding, so nothing processes its data: %ssave the data with a Pod of yours, and then run \"kubectl sonde fluentpvc discard %[1]s -n %[3]s\"",
+			v.claim.Name, again, v.claim.Namespace)
 	case sondev1.BindingFinalizerJobFailed:
 		return v.annotate(ctx, v.binding, sondev1.AnnotationRetry, now)
+	case sondev1.BindingDataLost:
+		return fmt.Errorf("%s %s is %s: its claim was deleted before its data was processed, so there is nothing to retry", kindBinding, v.binding.Name, phase)
 	default:
 		return fmt.Errorf("%s %s is %s: only one that is %s can be retried", kindBinding, v.binding.Name, phase, sondev1.BindingFinalizerJobFailed)
 	}
+}
+
+// fluentPVC returns the name of the FluentPVC of a claim without a binding, and "" if the claim does not say it. The operator also
+// checks the signature that follows.
+func (v *Volume) fluentPVC() string {
+	name, rest, _ := strings.Cut(v.claim.Annotations[sondev1.AnnotationClaim], "/")
+	if !strings.HasPrefix(rest, v.claim.Name+"/") || len(validation.IsDNS1123Subdomain(name)) > 0 {
+		return ""
+	}
+	return name
 }
 
 // Discard gives up the data of the volume. The operator deletes the claim, or the user does if there is no binding.

@@ -26,7 +26,7 @@ func TestAwaitOwnRights(t *testing.T) {
 		"bound later": {answers: []authorizationv1.SubjectAccessReviewStatus{{}, {}, allowed}, patience: time.Minute},
 		"never":       {answers: []authorizationv1.SubjectAccessReviewStatus{{}}, patience: time.Millisecond, wantErr: "kubectl create rolebinding sonde-here -n elsewhere --role=sonde-manager --serviceaccount=elsewhere:sonde-manager"},
 		"denied":      {answers: []authorizationv1.SubjectAccessReviewStatus{{Allowed: true, Denied: true}}, patience: time.Millisecond, wantErr: "install Sonde into the namespace sonde-system"},
-		"no answer":   {answers: []authorizationv1.SubjectAccessReviewStatus{allowed}, err: errors.New("no route"), patience: time.Minute, wantErr: "review the manager's own rights: no route"},
+		"no answer":   {answers: []authorizationv1.SubjectAccessReviewStatus{allowed}, err: errors.New("no route"), patience: time.Minute, wantErr: "review the operator's right to create jobs in namespace elsewhere: no route"},
 		"no patience": {answers: []authorizationv1.SubjectAccessReviewStatus{allowed}},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -74,7 +74,7 @@ func TestAwaitOwnRightsBlamesRBACOnlyForItsAnswer(t *testing.T) {
 		refusals int
 		wantErr  string
 	}{
-		"never answered":             {wantErr: "review the manager's own rights: context deadline exceeded"},
+		"never answered":             {wantErr: "review the operator's right to create jobs in namespace elsewhere: context deadline exceeded"},
 		"refused first, then silent": {refusals: 1, wantErr: "bind the Role"},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -2,6 +2,7 @@ package target_test
 
 import (
 	"encoding/json"
+	"fmt"
 	"maps"
 	"strings"
 	"testing"
@@ -14,6 +15,7 @@ import (
 	"k8s.io/client-go/tools/cache"
 
 	sondev1 "github.com/sonde-operator/sonde/api/v1alpha1"
+	"github.com/sonde-operator/sonde/internal/operator/slim"
 	"github.com/sonde-operator/sonde/internal/operator/target"
 )
 
@@ -179,6 +181,48 @@ func TestStripForgetsWhatUsersWrite(t *testing.T) {
 			}
 			if b, err := json.Marshal(got); err != nil || len(b) > 4<<10 {
 				t.Errorf("%d bytes are kept (%v)", len(b), err)
+			}
+		})
+	}
+}
+
+// TestStripBoundsClaims checks that the cache keeps the first eight claims of a Pod that may be of FluentPVCs, whatever else it mounts.
+func TestStripBoundsClaims(t *testing.T) {
+	volumes := func(n int, name func(int) string) []corev1.Volume {
+		made := make([]corev1.Volume, n)
+		for i := range made {
+			made[i] = corev1.Volume{Name: fmt.Sprint("v", i), VolumeSource: corev1.VolumeSource{PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: name(i)}}}
+		}
+		return made
+	}
+	// A name like those of the webhook: FluentPVC, hash, 10 random characters.
+	like := func(i int) string {
+		return fmt.Sprintf("logs-01234567-%s%c%c%c", "abcdefg", 'a'+i/676%26, 'a'+i/26%26, 'a'+i%26)
+	}
+	for name, tc := range map[string]struct {
+		volumes []corev1.Volume
+		want    int // the first so many of like
+	}{
+		"one":                   {volumes(1, like), 1},
+		"eight":                 {volumes(8, like), 8},
+		"thousands":             {volumes(5000, like), 8},
+		"thousands of others":   {volumes(5000, func(i int) string { return fmt.Sprint("data-web-", i) }), 0},
+		"others first":          {append(volumes(5000, func(i int) string { return fmt.Sprint("data-web-", i) }), volumes(1, like)...), 1},
+		"long names":            {volumes(1000, func(i int) string { return strings.Repeat("x", 200) + like(i) }), 0},
+		"no claims, but a name": {[]corev1.Volume{{Name: like(0)}}, 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "p", Namespace: "ns"}, Spec: corev1.PodSpec{Volumes: tc.volumes}}
+			kept, err := target.Slim("sonde-system")(pod)
+			if err != nil {
+				t.Fatal(err)
+			}
+			var want []string
+			for i := range tc.want {
+				want = append(want, like(i))
+			}
+			if diff := cmp.Diff(want, kept.(*slim.Pod).Claims()); diff != "" {
+				t.Errorf("claims (-want +got):\n%s", diff)
 			}
 		})
 	}

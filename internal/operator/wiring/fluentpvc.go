@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 
+	authorizationv1 "k8s.io/api/authorization/v1"
 	"k8s.io/utils/clock"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/webhook"
@@ -28,8 +29,11 @@ func (m *manager) addFluentPVC(ctx context.Context, mgr ctrl.Manager) error {
 		_, err := stamp.VerifyFluentPVC(m.key, f)
 		return err
 	}
+	permitted := func(ctx context.Context, what authorizationv1.ResourceAttributes) (bool, error) {
+		return access.OwnRight(ctx, m.live, what)
+	}
 	r := &fluentpvc.Reconciler{
-		Client: mgr.GetClient(), Own: own, Live: m.tenants, Verify: verify, PauseConfig: m.pauses, Key: m.key, Namespace: m.Agent.Namespace,
+		Client: mgr.GetClient(), Own: own, Live: m.tenants, Verify: verify, Permitted: permitted, PauseConfig: m.pauses, Key: m.key, Namespace: m.Agent.Namespace,
 		Recorder: mgr.GetEventRecorder("sonde"), Clock: clock.RealClock{}, Watchdog: m.watchdog,
 	}
 	definitions := &fluentpvc.DefinitionReconciler{
@@ -45,7 +49,7 @@ func (m *manager) addFluentPVCWebhooks(mgr ctrl.Manager, verify func(*sondev1.Fl
 		Live: m.live, Reviews: access.NewReviewer(m.live), Key: m.key, OperatorNamespace: m.Agent.Namespace, Clock: clock.RealClock{},
 	}}, nil))
 	admission.Register(server, webhookpath.Sidecar, secret, m.podIntake.Hook(&webhook.Admission{Handler: &sidecar.Handler{
-		Cache: mgr.GetClient(), Live: m.live, Rights: sidecar.NewOwnRights(m.live, clock.RealClock{}), Bindings: sidecar.NewBindings(mgr.GetClient(), clock.RealClock{}),
+		Cache: mgr.GetClient(), Live: m.podReads, Rights: sidecar.NewOwnRights(m.live, clock.RealClock{}), Bindings: sidecar.NewBindings(mgr.GetClient(), clock.RealClock{}),
 		Verify: verify, Key: m.key, OperatorNamespace: m.Agent.Namespace,
 	}}, nil))
 }

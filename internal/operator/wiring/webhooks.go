@@ -35,7 +35,7 @@ func (m *manager) addWebhooks(_ context.Context, mgr ctrl.Manager) error {
 	live := fewreads.New(m.live, m.Agent.Namespace, webhookReads)
 	// A flood of captures must not delay the Pods of others, so these have bounds of their own.
 	m.intake, m.podIntake = admission.NewIntake(), admission.NewPodIntake()
-	sets := fewreads.New(m.live, m.Agent.Namespace, podWebhookReads)
+	m.podReads = fewreads.New(m.live, m.Agent.Namespace, podWebhookReads)
 	for _, w := range []struct {
 		path   string
 		kind   kind.Capture
@@ -59,7 +59,7 @@ func (m *manager) addWebhooks(_ context.Context, mgr ctrl.Manager) error {
 	}{{webhookpath.Gate, false}, {webhookpath.GateRequired, true}} {
 		handler := &gate.Handler{
 			Lookup: &gate.TraceLookup{
-				Cache: mgr.GetClient(), Live: sets, Key: m.key, Image: m.Agent.Image, Ceilings: m.Ceilings, Clock: clock.RealClock{},
+				Cache: mgr.GetClient(), Live: m.podReads, Key: m.key, Image: m.Agent.Image, Ceilings: m.Ceilings, Clock: clock.RealClock{},
 			},
 			OperatorNamespace: m.Agent.Namespace, Required: w.required,
 		}

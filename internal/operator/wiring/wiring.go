@@ -58,6 +58,8 @@ type manager struct {
 	podConfiguration platformcontroller.ConfigurationCache
 	// tenants reads objects of tenants for all controllers.
 	tenants client.Reader
+	// podReads reads objects of tenants for all webhooks of Pods.
+	podReads client.Reader
 	// optional are objects of APIs that not every cluster has; this cluster has them.
 	optional []*unstructured.Unstructured
 }

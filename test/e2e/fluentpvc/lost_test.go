@@ -83,7 +83,7 @@ func TestFluentPVCBindingDeleted(t *testing.T) {
 		c := v.getClaim(t)
 		cluster.Eventually(t, patience, "an Event on the claim", func(ctx context.Context) error {
 			notes, err := cluster.Events(ctx, c, "BindingLost")
-			for _, want := range []string{"create FluentPVC " + v.f.Name + " again", "kubectl sonde fluentpvc discard " + v.claim + " -n " + v.ns} {
+			for _, want := range []string{"FluentPVC " + v.f.Name + " was deleted, too: create it again", "kubectl sonde fluentpvc discard " + v.claim + " -n " + v.ns} {
 				if !strings.Contains(strings.Join(notes, "\n"), want) {
 					return errors.Join(err, fmt.Errorf("the Events %q do not say %q", notes, want))
 				}

@@ -18,8 +18,9 @@ import (
 // patience is how long tests wait for what takes seconds. Where a time is promised, a test has its own bound.
 const patience = 3 * time.Minute
 
-// parallel is how many tests run at the same time. They mostly wait, so they are more than the processors.
-const parallel = "4"
+// parallel is how many tests run at the same time. They mostly wait, so they are more than the processors. Two of them are the modes
+// of TestFluentPVCSidecarEnds, with 16 Pods each.
+const parallel = "6"
 
 func TestMain(m *testing.M) {
 	flag.Parse()

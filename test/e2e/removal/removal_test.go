@@ -153,8 +153,7 @@ func TestDeletingTheNamespaceOfVolumes(t *testing.T) {
 				s.Finalizer.MaxAttempts = 1
 			})
 			ended := cluster.WriterPod(v.pod.Namespace, "ended", failing)
-			cluster.Create(t, ended)
-			cluster.DeleteNow(t, ended)
+			cluster.Create(t, ended) // it writes, and ends by itself
 			cluster.AwaitBinding(t, ended.Namespace, cluster.ClaimOf(t, ended), sondev1.BindingFinalizerJobFailed, 2*time.Minute)
 			unbound := cluster.WriterPod(v.pod.Namespace, "unbound", failing)
 			unbound.Spec.NodeSelector = map[string]string{"no": "node"}

@@ -147,6 +147,78 @@ func TestAttackFluentPVCFlood(t *testing.T) {
 	}
 }
 
+// A user creates Pods with thousands of claims, and a claim with thousands of labels under a name that the webhook looks up, to fill the
+// manager's memory. No node sees them, and they name no FluentPVC or are dry runs.
+func TestAttackFluentPVCManyClaims(t *testing.T) {
+	const pods, claims, labels, dryRuns, atOnce = 20, 5_000, 12_000, 320, 16
+	n, victim := newTenant(t, nil), newTenant(t, nil)
+	cluster.Bind(t, n.ns, "mallory", "edit")
+	mallory := cluster.As(t, "mallory")
+	name, annotation := n.signed(t, mallory)
+	before := managerMemory(t)
+	check := func(t *testing.T, pod string) {
+		t.Helper()
+		bound(t, cluster.Admin, victim.waiter(pod)) // so the manager has the objects, and others are served
+		if after := managerMemory(t); after > before+64<<20 {
+			t.Errorf("the manager's memory went from %d to %d MiB, want at most 64 MiB more", before>>20, after>>20)
+		}
+	}
+	t.Run("protected: Pods with many claims", func(t *testing.T) {
+		for i := range pods {
+			p := n.waiter(fmt.Sprint("crowd-", i))
+			delete(p.Annotations, sondev1.KeyFluentPVC)
+			for j := range claims { // with names like those that the webhook makes up
+				p.Spec.Volumes = append(p.Spec.Volumes, corev1.Volume{Name: fmt.Sprint("v", j), VolumeSource: corev1.VolumeSource{
+					PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: fmt.Sprintf("logs-%04x%04x-%s", i, j, strings.Repeat("a", 10))},
+				}})
+			}
+			cluster.CreateEventually(t, mallory, p)
+		}
+		check(t, "after-many")
+	})
+	t.Run("control: the API server has all claims", func(t *testing.T) {
+		p := n.waiter("crowd-0")
+		if err := cluster.Admin.Get(t.Context(), client.ObjectKeyFromObject(p), p); err != nil || len(p.Spec.Volumes) < claims {
+			t.Errorf("%d volumes, error %v; want %d", len(p.Spec.Volumes), err, claims)
+		}
+	})
+	t.Run("protected: a large claim", func(t *testing.T) {
+		cluster.CreateEventually(t, mallory, ownClaim(n.ns, name, manyLabels(labels)))
+		named := make([]string, dryRuns)
+		running := make(chan struct{}, atOnce)
+		var all sync.WaitGroup
+		for i := range dryRuns {
+			all.Go(func() {
+				running <- struct{}{}
+				defer func() { <-running }()
+				p := n.waiter(fmt.Sprint("dry-", i))
+				p.Annotations[sondev1.AnnotationClaim] = annotation
+				if mallory.Create(t.Context(), p, client.DryRunAll) == nil { // the webhook refuses some for a moment
+					named[i] = claimOf(p)
+				}
+			})
+		}
+		all.Wait()
+		check(t, "after-large")
+		// The control: a Pod that is admitted has another name, so the webhook has read the large claim.
+		named = slices.DeleteFunc(named, func(claim string) bool { return claim == "" })
+		t.Logf("%d of %d dry runs were admitted", len(named), dryRuns)
+		if len(named) == 0 || slices.Contains(named, name) {
+			t.Errorf("control: the Pods have claims %.10q, want others than %s", named, name)
+		}
+	})
+}
+
+// claimOf returns the name of a Pod's claim, or "".
+func claimOf(p *corev1.Pod) string {
+	for _, v := range p.Spec.Volumes {
+		if v.PersistentVolumeClaim != nil {
+			return v.PersistentVolumeClaim.ClaimName
+		}
+	}
+	return ""
+}
+
 // untilClaim creates a Pod as the administrator, and returns how long it takes until its claim exists. Like a controller it tries
 // again while the webhook has no answer in time.
 func untilClaim(t *testing.T, p *corev1.Pod) time.Duration {

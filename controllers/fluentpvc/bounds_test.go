@@ -1,0 +1,145 @@
+package fluentpvc
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	batchv1 "k8s.io/api/batch/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
+
+	sondev1 "github.com/sonde-operator/sonde/api/v1alpha1"
+)
+
+// The caches keep a few hundred bytes of a claim or a Job whose metadata a user fills, and all that passes read.
+func TestOwnedAreBounded(t *testing.T) {
+	big := strings.Repeat("x", 200<<10)
+	labels := map[string]string{sondev1.LabelKind: KindBinding, sondev1.LabelUID: "b-1", sondev1.LabelTargetPodUID: "pod-1"}
+	written := func(owner string, controller metav1.OwnerReference) metav1.ObjectMeta {
+		all := map[string]string{"app": "web"}
+		maps.Copy(all, labels)
+		controller.Controller = new(true)
+		return metav1.ObjectMeta{
+			Namespace: "shop", Name: "n", UID: "u", ResourceVersion: "7", Labels: all, Finalizers: []string{"x/" + big},
+			Annotations:     map[string]string{"big": big, sondev1.AnnotationOwner: owner, sondev1.AnnotationTargetPod: big},
+			OwnerReferences: []metav1.OwnerReference{{UID: "another", Name: big}, controller},
+			ManagedFields:   []metav1.ManagedFieldsEntry{{Manager: big}},
+		}
+	}
+	binding := metav1.OwnerReference{APIVersion: "v1alpha1", Kind: KindBinding, Name: "b", UID: "b-1"}
+	long := binding
+	long.Name = big
+	kept := func(owner bool, references ...metav1.OwnerReference) metav1.ObjectMeta {
+		m := metav1.ObjectMeta{Namespace: "shop", Name: "n", UID: "u", ResourceVersion: "7", Labels: labels, Annotations: map[string]string{}}
+		if owner {
+			m.Annotations[sondev1.AnnotationOwner] = "shop/b"
+		}
+		for _, r := range references {
+			r.Controller = new(true)
+			m.OwnerReferences = append(m.OwnerReferences, r)
+		}
+		return m
+	}
+	conditions := []batchv1.JobCondition{{Type: batchv1.JobComplete, Status: corev1.ConditionTrue}}
+	for name, tc := range map[string]struct{ in, want client.Object }{
+		"a claim": {
+			&corev1.PersistentVolumeClaim{
+				ObjectMeta: written("shop/b", binding), Spec: corev1.PersistentVolumeClaimSpec{VolumeName: "pv-1", StorageClassName: &big},
+				Status: corev1.PersistentVolumeClaimStatus{Phase: corev1.ClaimBound, Conditions: []corev1.PersistentVolumeClaimCondition{{Message: big}}},
+			},
+			&corev1.PersistentVolumeClaim{
+				ObjectMeta: kept(true, binding), Spec: corev1.PersistentVolumeClaimSpec{VolumeName: "pv-1"}, Status: corev1.PersistentVolumeClaimStatus{Phase: corev1.ClaimBound},
+			},
+		},
+		"a Job": {
+			&batchv1.Job{ObjectMeta: written("shop/b", binding), Spec: batchv1.JobSpec{ManagedBy: &big}, Status: batchv1.JobStatus{Conditions: conditions}},
+			&batchv1.Job{ObjectMeta: kept(true, binding), Status: batchv1.JobStatus{Conditions: conditions}},
+		},
+		"a Job of a long owner": {&batchv1.Job{ObjectMeta: written(big, long)}, &batchv1.Job{ObjectMeta: kept(false)}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			got, err := stripOwned(tc.in)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if diff := cmp.Diff(any(tc.want), got); diff != "" {
+				t.Errorf("(-want +got):\n%s", diff)
+			}
+			if b, err := json.Marshal(got); err != nil || len(b) > 4<<10 {
+				t.Errorf("%d bytes are kept (%v)", len(b), err)
+			}
+		})
+	}
+}
+
+// The status keeps a short part of the retry annotation, which differs from none also for an empty value.
+func TestRetryValueIsBounded(t *testing.T) {
+	for annotation, want := range map[string]string{
+		"": "=", "now": "=now", strings.Repeat("x", maxRetryValue): "=" + strings.Repeat("x", maxRetryValue), strings.Repeat("x", 200<<10): "=" + strings.Repeat("x", maxRetryValue),
+	} {
+		if got := retryValue(annotation); got != want {
+			t.Errorf("%.20q of %d bytes: %.20q of %d bytes", annotation, len(annotation), got, len(got))
+		}
+	}
+}
+
+// A refusal by a policy may be long. Conditions and Events are cut to what the API server takes.
+func TestTextsAreBounded(t *testing.T) {
+	w := newWorld(t, fluentPVC(), targetPod("1"))
+	w.refuse = func(o client.Object) error {
+		if _, ok := o.(*corev1.PersistentVolumeClaim); ok {
+			return errNamed(strings.Repeat("é\n", 5000))
+		}
+		return nil
+	}
+	w.pass()
+	for _, c := range w.wantPhase(sondev1.BindingPending).Status.Conditions {
+		if len(c.Message) > maxNote || strings.Contains(c.Message, "\n") {
+			t.Errorf("condition %s has %d bytes: %.50q", c.Type, len(c.Message), c.Message)
+		}
+	}
+	for range len(w.events.Events) {
+		if event := <-w.events.Events; len(event) > maxNote+100 || strings.Contains(event, "\n") { // type and reason come first
+			t.Errorf("event of %d bytes: %.50q", len(event), event)
+		}
+	}
+}
+
+// errNamed is a refusal with this text.
+func errNamed(text string) error { return fmt.Errorf("%s: %w", text, errNameTaken) }
+
+// Any user may write the labels of a finalizer Job's Pods, so these are read from the API server page by page, and all of them.
+func TestJobPodsComeInPages(t *testing.T) {
+	const pages = 3
+	w := newWorld(t)
+	read := 0
+	live := interceptor.NewClient(w.Client.(client.WithWatch), interceptor.Funcs{
+		List: func(_ context.Context, _ client.WithWatch, list client.ObjectList, opts ...client.ListOption) error {
+			o := (&client.ListOptions{}).ApplyOptions(opts)
+			if o.Limit == 0 || o.Namespace != "shop" || o.LabelSelector.String() != sondev1.LabelUID+"=b-1" {
+				t.Errorf("list with %+v", o)
+			}
+			pods := list.(*corev1.PodList)
+			pods.Items = []corev1.Pod{{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprint("job-", read)}}}
+			if read++; read < pages {
+				pods.Continue = fmt.Sprint(read)
+			}
+			return nil
+		},
+	})
+	b := &sondev1.FluentPVCBinding{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: claimName, UID: "b-1"}}
+	o := &observation{binding: b}
+	if err := o.readJobPods(t.Context(), live); err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff([]string{"job-0", "job-1", "job-2"}, o.users); diff != "" {
+		t.Errorf("users (-want +got):\n%s", diff)
+	}
+}
