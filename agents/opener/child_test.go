@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"log/slog"
@@ -157,6 +158,7 @@ func said(answer string, err error) string {
 type world struct {
 	*testNet
 	t               *testing.T
+	keep            map[uintptr]bool // capabilities of the opener
 	socket          string
 	before          map[string]bool // listening sockets
 	apps            net.Listener
@@ -220,7 +222,7 @@ func newWorld(t *testing.T, keep map[uintptr]bool) *world {
 // newOpener starts an opener, and returns when it is ready.
 func newOpener(t *testing.T, keep map[uintptr]bool) *world {
 	t.Helper()
-	w := &world{testNet: newTestNet(t), t: t}
+	w := &world{testNet: newTestNet(t), t: t, keep: keep}
 	dir := t.TempDir()
 	if err := os.Chmod(filepath.Dir(dir), 0o755); err != nil {
 		t.Fatal(err)
@@ -271,21 +273,33 @@ func (w *world) startCarrier(user uint32) *child {
 // links returns the programs that are attached to the Pod's network namespace.
 func (w *world) links() (programs []ebpf.ProgramID) {
 	w.t.Helper()
+	for {
+		programs, err := w.tryLinks()
+		if err == nil {
+			return programs
+		}
+		if !errors.Is(err, unix.EAGAIN) { // a link of any process is being made
+			w.t.Fatal(err)
+		}
+	}
+}
+
+func (w *world) tryLinks() (programs []ebpf.ProgramID, err error) {
 	all := &link.Iterator{}
 	defer all.Close()
 	for all.Next() {
 		info, err := all.Link.Info()
+		if errors.Is(err, unix.ENOENT) {
+			continue // it has gone
+		}
 		if err != nil {
-			w.t.Fatal(err)
+			return nil, err
 		}
 		if ns := info.NetNs(); ns != nil && uint64(ns.NetnsInode) == w.inode {
 			programs = append(programs, info.Program)
 		}
 	}
-	if err := all.Err(); err != nil {
-		w.t.Fatal(err)
-	}
-	return programs
+	return programs, all.Err()
 }
 
 func (w *world) says(want string) {
@@ -313,18 +327,19 @@ func (w *world) tell(command string) string {
 	return w.hear()
 }
 
-func (w *world) steer(port string, on bool) {
+// steer begins or ends steering of the app's port.
+func (w *world) steer(on bool) {
 	w.t.Helper()
 	word := map[bool]string{true: "on", false: "off"}[on]
-	if got := w.tell("steer " + port + " " + word); got != "<nil>" {
-		w.t.Fatalf("steer %s %s: %s", port, word, got)
+	if got := w.tell("steer " + appPort + " " + word); got != "<nil>" {
+		w.t.Fatalf("steer %s: %s", word, got)
 	}
 }
 
 // steered begins to steer the app's port, and waits until the carrier answers.
 func (w *world) steered() {
 	w.t.Helper()
-	w.steer(appPort, true)
+	w.steer(true)
 	answers(w.t, w.node, podIP+":"+appPort, "CARRIER")
 }
 

@@ -189,15 +189,13 @@ func eventually(t *testing.T, what string, is func() (string, bool)) {
 	}
 }
 
-// answers waits for an answer with a prefix, and returns how long that took.
-func answers(t *testing.T, ns *os.File, address, want string) time.Duration {
+// answers waits for an answer with a prefix.
+func answers(t *testing.T, ns *os.File, address, want string) {
 	t.Helper()
-	began := time.Now()
 	eventually(t, address+" answers "+want, func() (string, bool) {
 		got := ask(ns, address)
 		return got, strings.HasPrefix(got, want)
 	})
-	return time.Since(began)
 }
 
 // listening returns the local addresses of the listening TCP sockets of a namespace, as the kernel prints them.

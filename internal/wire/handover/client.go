@@ -211,7 +211,8 @@ func (c *Client) request(m *message) (uint32, *request, error) {
 		c.mu.Unlock()
 		return 0, nil, errGone
 	}
-	for c.next++; c.waiting[c.next] != nil; c.next++ { // an old request may still have the number
+	for c.next++; c.waiting[c.next] != nil; { // an old request may still have the number
+		c.next++
 	}
 	m.id = c.next
 	c.waiting[m.id] = r

@@ -21,9 +21,10 @@ const (
 	MaxDials = 256
 	// DialTimeout ends a dial that the app does not answer.
 	DialTimeout = 10 * time.Second
-	// PingInterval is the time between two pings, and PingTimeout how long a carrier may leave one without an answer.
+	// PingInterval is the time between two pings.
 	PingInterval = 250 * time.Millisecond
-	PingTimeout  = time.Second
+	// PingTimeout is how long a carrier may leave a ping without an answer.
+	PingTimeout = time.Second
 	// outgoing is the room for results and pings that a frozen carrier does not read. A carrier of this package never fills it.
 	outgoing = 2 * MaxDials
 )

@@ -40,7 +40,8 @@ func (p *fakePod) Steer(port uint16, on bool) error {
 func (p *fakePod) Dial(ctx context.Context, to netip.AddrPort, _ uint32) (*os.File, error) {
 	n := p.dials.Add(1)
 	defer p.dials.Add(-1)
-	for most := p.most.Load(); n > most && !p.most.CompareAndSwap(most, n); most = p.most.Load() {
+	for most := p.most.Load(); n > most && !p.most.CompareAndSwap(most, n); {
+		most = p.most.Load()
 	}
 	select {
 	case <-p.hold:
@@ -243,7 +244,7 @@ func TestFrozenCarrier(t *testing.T) {
 		t.Error("it answers")
 	}
 	// It answers again: all pings so far.
-	for !func() bool {
+	for again := false; !again; {
 		m, _, err := s.receive()
 		if err != nil {
 			t.Fatal(err)
@@ -252,12 +253,9 @@ func TestFrozenCarrier(t *testing.T) {
 			t.Fatal(err)
 		}
 		select {
-		case yes := <-p.answering:
-			return yes
+		case again = <-p.answering:
 		default:
-			return false
 		}
-	}() {
 	}
 	_ = s.conn.Close()
 	if err := await(t, ended); !errors.Is(err, ErrCarrierGone) {
