@@ -32,22 +32,22 @@ type world struct {
 	generation     int
 }
 
-func identity(t testing.TB) *tunnel.Identity {
-	t.Helper()
+func identity(tb testing.TB) *tunnel.Identity {
+	tb.Helper()
 	i, err := tunnel.NewIdentity()
 	if err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
 	return i
 }
 
-func newWorld(t testing.TB) *world {
-	t.Helper()
-	w := &world{t: t, identity: identity(t), managerID: identity(t)}
+func newWorld(tb testing.TB) *world {
+	tb.Helper()
+	w := &world{t: tb, identity: identity(tb), managerID: identity(tb)}
 	listen := func(to *string) func(context.Context) (net.Listener, error) {
 		l, err := net.Listen("tcp", "127.0.0.1:0")
 		if err != nil {
-			t.Fatal(err)
+			tb.Fatal(err)
 		}
 		*to = l.Addr().String()
 		return func(context.Context) (net.Listener, error) { return l, nil }
@@ -60,15 +60,15 @@ func newWorld(t testing.TB) *world {
 		Log: slog.New(slog.DiscardHandler),
 	}
 	go func() { ran <- Run(ctx, cfg) }()
-	t.Cleanup(func() {
+	tb.Cleanup(func() {
 		cancel()
 		select {
 		case err := <-ran:
 			if err != nil {
-				t.Errorf("Run: %v", err)
+				tb.Errorf("Run: %v", err)
 			}
 		case <-time.After(10 * time.Second):
-			t.Error("Run does not end")
+			tb.Error("Run does not end")
 		}
 	})
 	w.manager = w.mustPeer(w.managerID)
@@ -102,11 +102,11 @@ func (w *world) mustPeer(i *tunnel.Identity) *tunnel.Peer {
 }
 
 // do sends a request, and returns its status and the begin of its body.
-func do(t testing.TB, p *tunnel.Peer, method, path string, body io.Reader) (int, string) {
-	t.Helper()
-	r, err := tunnel.NewRequest(t.Context(), method, path, body)
+func do(tb testing.TB, p *tunnel.Peer, method, path string, body io.Reader) (int, string) {
+	tb.Helper()
+	r, err := tunnel.NewRequest(tb.Context(), method, path, body)
 	if err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
 	response, err := p.Do(r)
 	if err != nil {
@@ -184,7 +184,7 @@ const goodUpgrade = "GET /v1/client HTTP/1.1\r\nHost: x\r\nConnection: Upgrade\r
 // session connects a client without serving it.
 func (w *world) session(i *tunnel.Identity) (net.Conn, error) {
 	w.t.Helper()
-	response, conn := w.upgrade(goodUpgrade)
+	response, conn := w.upgrade(goodUpgrade) //nolint:bodyclose // the body is the connection
 	if response == nil || response.StatusCode != http.StatusSwitchingProtocols {
 		w.t.Fatalf("upgrade answered %v", response)
 	}

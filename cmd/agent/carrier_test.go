@@ -66,7 +66,7 @@ func TestConfinedCarrier(t *testing.T) {
 	go serveCarrier(t.Context(), peers, stowaway, own.Key, port)
 
 	// The carrier's user must reach the folders.
-	dir, err := os.MkdirTemp("", "carrier")
+	dir, err := os.MkdirTemp("", "carrier") //nolint:usetesting // other users may not enter the folder of t.TempDir
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -126,7 +126,7 @@ func TestConfinedCarrier(t *testing.T) {
 	if err := cmd.Wait(); err != nil {
 		t.Errorf("the carrier ended with %v: %s", err, stderr.String())
 	}
-	<-opener
+	_ = <-opener
 	pod.mu.Lock()
 	defer pod.mu.Unlock()
 	if len(pod.steered) != 2 || !pod.steered[0] || pod.steered[1] {
@@ -164,12 +164,12 @@ func serveCarrier(ctx context.Context, l net.Listener, own *tunnel.Identity, car
 			continue
 		}
 		go tunnel.Serve(ctx, secure, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-			switch {
-			case r.URL.Path == tunnel.PathRoutes:
+			switch r.URL.Path {
+			case tunnel.PathRoutes:
 				_ = json.NewEncoder(w).Encode(&tunnel.Table{Version: tunnel.Version, Routes: []tunnel.TableRoute{route}})
 				_ = http.NewResponseController(w).Flush()
 				<-r.Context().Done()
-			case r.URL.Path == tunnel.PathReport:
+			case tunnel.PathReport:
 				_, _ = io.Copy(io.Discard, r.Body)
 			default:
 				if s, err := tunnel.Accept(w, r); err == nil {

@@ -181,7 +181,7 @@ func (r *Reconciler) carrierKey(ctx context.Context, name string) (tunnel.Public
 	}
 	identity, err := tunnel.ParseIdentity(secret.Data[agentjob.SecretIdentity])
 	if err != nil {
-		return "", fmt.Errorf("Secret of carrier %s: %w", name, err)
+		return "", fmt.Errorf("parse the Secret of carrier %s: %w", name, err)
 	}
 	r.Stowaway.setCarrierKey(name, identity.Key)
 	return identity.Key, nil

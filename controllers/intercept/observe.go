@@ -274,11 +274,11 @@ func (r *Reconciler) observeStowawayKeys(ctx context.Context, o *observation, ke
 	}
 	own, err := tunnel.ParseIdentity(secret.Data[agentjob.SecretStowaway])
 	if err != nil {
-		return fmt.Errorf("Secret %s, key %s: %w: delete the Secret", key, agentjob.SecretStowaway, err)
+		return fmt.Errorf("parse Secret %s, key %s: %w: delete the Secret", key, agentjob.SecretStowaway, err)
 	}
 	manager, err := tunnel.ParseIdentity(secret.Data[agentjob.SecretStowawayManager])
 	if err != nil {
-		return fmt.Errorf("Secret %s, key %s: %w: delete the Secret", key, agentjob.SecretStowawayManager, err)
+		return fmt.Errorf("parse Secret %s, key %s: %w: delete the Secret", key, agentjob.SecretStowawayManager, err)
 	}
 	o.stowaway.secret, o.stowaway.key, o.stowaway.managerKey, o.stowaway.manager = true, own.Key, manager.Key, manager
 	return nil

@@ -105,8 +105,13 @@ func opener(o Options, p CarrierPlan) corev1.Container {
 		Command: []string{"/agent"}, Args: []string{
 			"opener", "--pod-uid", string(p.Pod.UID), "--pod-name", p.Pod.Name, "--carrier-user", strconv.FormatInt(p.User, 10), "--socket", socketPath,
 		},
-		Env:                      []corev1.EnvVar{{Name: "GOMEMLIMIT", Value: strconv.Itoa(openerMemory * 3 / 4)}},
-		SecurityContext:          probeSecurity(o.Privilege, false),
+		Env:             []corev1.EnvVar{{Name: "GOMEMLIMIT", Value: strconv.Itoa(openerMemory * 3 / 4)}},
+		SecurityContext: probeSecurity(o.Privilege, false),
+		// "started" in the Pod's status means that the program is attached.
+		StartupProbe: &corev1.Probe{
+			ProbeHandler:  corev1.ProbeHandler{Exec: &corev1.ExecAction{Command: []string{"/agent", "ready", "--file", socketPath + ".ready"}}},
+			PeriodSeconds: 1, FailureThreshold: 120, TimeoutSeconds: 5,
+		},
 		Resources:                agentResources("20m", 24*mi, openerMemory),
 		TerminationMessagePolicy: corev1.TerminationMessageFallbackToLogsOnError,
 		VolumeMounts:             []corev1.VolumeMount{{Name: volumeControl, MountPath: socketDir}},

@@ -275,6 +275,7 @@ func (i *runningIntercept) observe(o *v1alpha1.InterceptRequest, end context.Can
 		end(errExpired)
 	case v1alpha1.InterceptFailed:
 		end(failure(o))
+	case v1alpha1.InterceptPending, v1alpha1.InterceptActive, v1alpha1.InterceptLost:
 	}
 	if o.Status.StowawayKey != "" {
 		ready()

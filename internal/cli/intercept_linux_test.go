@@ -129,7 +129,7 @@ func answerJSON(w http.ResponseWriter, code int, v any) {
 
 func answerError(w http.ResponseWriter, err error) {
 	status := metav1.Status{Status: metav1.StatusFailure, Message: err.Error(), Code: 500}
-	if e, ok := err.(apierrors.APIStatus); ok { //nolint:errorlint // made by the tests
+	if e, ok := err.(apierrors.APIStatus); ok {
 		status = e.Status()
 	}
 	status.TypeMeta = metav1.TypeMeta{Kind: "Status", APIVersion: "v1"}
@@ -201,8 +201,14 @@ func (c *interceptCluster) reconcile(o *v1alpha1.InterceptRequest) {
 	if err != nil {
 		c.t.Error(err)
 	}
-	if response, err := manager.Do(r); err != nil || response.StatusCode != http.StatusNoContent {
-		c.t.Errorf("State: %v, %v", response, err)
+	response, err := manager.Do(r)
+	if err != nil {
+		c.t.Errorf("State: %v", err)
+		return
+	}
+	defer response.Body.Close()
+	if response.StatusCode != http.StatusNoContent {
+		c.t.Errorf("State: %s", response.Status)
 	}
 	o.Status.StowawayKey, o.Status.StowawayNamespace, o.Status.Phase = string(c.identity.Key), "sonde-system", v1alpha1.InterceptActive
 	o.Status.Pods = []v1alpha1.InterceptPod{{Name: "web-1", UID: "p1", Node: "n1", Active: true}}
@@ -393,9 +399,11 @@ func TestIntercept(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := carrier.Do(request); err != nil {
+	response, err := carrier.Do(request)
+	if err != nil {
 		t.Fatal(err)
 	}
+	_ = response.Body.Close()
 	r.errOut.await(t, "web-1  GET /api/x [2J  201  by you")
 	r.errOut.await(t, "web-1 on n1: Active, 7 requests, 1.0 KiB, 0 failed")
 

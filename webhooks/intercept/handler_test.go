@@ -40,10 +40,10 @@ func handler(t *testing.T, objects ...client.Object) *Handler {
 	}
 }
 
-// other is an InterceptRequest that exists.
-func other(name string, change func(*sondev1.InterceptRequest)) *sondev1.InterceptRequest {
+// other is an InterceptRequest that exists, named hers.
+func other(change func(*sondev1.InterceptRequest)) *sondev1.InterceptRequest {
 	r := &sondev1.InterceptRequest{
-		ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: name},
+		ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "hers"},
 		Spec:       sondev1.InterceptRequestSpec{TargetDeployment: "web", TargetContainerPort: 8080},
 	}
 	if change != nil {
@@ -52,8 +52,8 @@ func other(name string, change func(*sondev1.InterceptRequest)) *sondev1.Interce
 	return r
 }
 
-func header(value string) changes {
-	return changes{"match": changes{"require": "All", "headers": []changes{{"name": "X-Dev", "exact": value}}}}
+func header() changes {
+	return changes{"match": changes{"require": "All", "headers": []changes{{"name": "X-Dev", "exact": "alice"}}}}
 }
 
 func takes(name, value string) func(*sondev1.InterceptRequest) {
@@ -73,7 +73,7 @@ func TestCreate(t *testing.T) {
 		want []string
 	}{
 		"a port":                    {},
-		"a match":                   {change: header("alice")},
+		"a match":                   {change: header()},
 		"a Pod":                     {change: changes{"targetDeployment": nil, "targetPod": "one"}},
 		"no target":                 {change: changes{"targetDeployment": nil}, code: webhooktest.Invalid, want: []string{"name one target"}},
 		"two targets":               {change: changes{"targetPod": "one"}, code: webhooktest.Invalid, want: []string{"name one target"}},
@@ -90,12 +90,12 @@ func TestCreate(t *testing.T) {
 		"from a hub":                {home: "hub", change: changes{"targetNamespace": "shop"}},
 		"the operator's namespace":  {home: webhooktest.OperatorNamespace, code: webhooktest.Forbidden, want: []string{"operator's own"}},
 		"while paused":              {objects: []client.Object{paused}, code: webhooktest.Forbidden, want: []string{"paused"}},
-		"the port is taken":         {objects: []client.Object{other("hers", nil)}, code: webhooktest.Invalid, want: []string{"InterceptRequest shop/hers takes every connection", "add a match"}},
-		"a match beside all":        {change: header("alice"), objects: []client.Object{other("hers", nil)}},
-		"another port":              {change: changes{"targetContainerPort": 9090}, objects: []client.Object{other("hers", nil)}},
-		"the same match":            {change: header("alice"), objects: []client.Object{other("hers", takes("X-Dev", "alice"))}, code: webhooktest.Invalid, want: []string{"shop/hers has the same match"}},
-		"another match":             {change: header("alice"), objects: []client.Object{other("hers", takes("X-Dev", "bob"))}},
-		"the other one has expired": {objects: []client.Object{other("hers", func(r *sondev1.InterceptRequest) { r.Status.Phase = sondev1.InterceptEnded })}},
+		"the port is taken":         {objects: []client.Object{other(nil)}, code: webhooktest.Invalid, want: []string{"InterceptRequest shop/hers takes every connection", "add a match"}},
+		"a match beside all":        {change: header(), objects: []client.Object{other(nil)}},
+		"another port":              {change: changes{"targetContainerPort": 9090}, objects: []client.Object{other(nil)}},
+		"the same match":            {change: header(), objects: []client.Object{other(takes("X-Dev", "alice"))}, code: webhooktest.Invalid, want: []string{"shop/hers has the same match"}},
+		"another match":             {change: header(), objects: []client.Object{other(takes("X-Dev", "bob"))}},
+		"the other one has expired": {objects: []client.Object{other(func(r *sondev1.InterceptRequest) { r.Status.Phase = sondev1.InterceptEnded })}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			home := tc.home

@@ -101,7 +101,7 @@ func (d *Dialer) upgrade(ctx context.Context) (net.Conn, error) {
 	}
 	r.Header.Set("Connection", "Upgrade")
 	r.Header.Set("Upgrade", tunnel.Protocol)
-	response, err := d.client.Do(r) //nolint:bodyclose // the body is the connection
+	response, err := d.client.Do(r)
 	if err != nil {
 		return nil, fmt.Errorf("connect to the tunnel: %w", err)
 	}

@@ -9,8 +9,6 @@ import (
 	"github.com/sonde-operator/sonde/api/v1alpha1"
 )
 
-func text(s string) *string { return &s }
-
 func TestBuild(t *testing.T) {
 	for name, tc := range map[string]struct {
 		change    func(*Request)
@@ -28,19 +26,19 @@ func TestBuild(t *testing.T) {
 		"header": {
 			change: func(r *Request) { r.Headers = []string{"x-user=a=b", "x-empty="} }, wantTo: "127.0.0.1:3000",
 			wantMatch: &v1alpha1.InterceptMatch{Require: v1alpha1.MatchAll, Headers: []v1alpha1.HeaderMatch{
-				{Name: "x-user", TextMatch: v1alpha1.TextMatch{Exact: text("a=b")}}, {Name: "x-empty", TextMatch: v1alpha1.TextMatch{Exact: text("")}},
+				{Name: "x-user", TextMatch: v1alpha1.TextMatch{Exact: new("a=b")}}, {Name: "x-empty", TextMatch: v1alpha1.TextMatch{Exact: new("")}},
 			}},
 		},
 		"header without a value": {change: func(r *Request) { r.Headers = []string{"x-user"} }, wantErr: `--header "x-user": write NAME=VALUE`},
 		"path or method": {
 			change: func(r *Request) { r.Path, r.Method, r.Any = "/x", "GET", true }, wantTo: "127.0.0.1:3000",
 			wantMatch: &v1alpha1.InterceptMatch{
-				Require: v1alpha1.MatchAny, Path: &v1alpha1.TextMatch{Exact: text("/x")}, Method: &v1alpha1.TextMatch{Exact: text("GET")},
+				Require: v1alpha1.MatchAny, Path: &v1alpha1.TextMatch{Exact: new("/x")}, Method: &v1alpha1.TextMatch{Exact: new("GET")},
 			},
 		},
 		"regex": {
 			change: func(r *Request) { r.PathRegex = "/v[12]/.*" }, wantTo: "127.0.0.1:3000",
-			wantMatch: &v1alpha1.InterceptMatch{Require: v1alpha1.MatchAll, Path: &v1alpha1.TextMatch{Regex: text("/v[12]/.*")}},
+			wantMatch: &v1alpha1.InterceptMatch{Require: v1alpha1.MatchAll, Path: &v1alpha1.TextMatch{Regex: new("/v[12]/.*")}},
 		},
 		"bad regex":      {change: func(r *Request) { r.PathRegex = "(" }, wantErr: "--path-regex: "},
 		"two paths":      {change: func(r *Request) { r.Path, r.PathPrefix = "/x", "/y" }, wantErr: "exclude each other"},

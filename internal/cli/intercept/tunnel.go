@@ -52,7 +52,7 @@ func (t *Tunnel) Run(ctx context.Context) error {
 			}
 		}
 		if ctx.Err() != nil {
-			return nil
+			return nil //nolint:nilerr // the end was asked for
 		}
 		if refused, ok := errors.AsType[*ProxyError](err); ok && refused.Final() {
 			return err

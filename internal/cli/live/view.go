@@ -26,6 +26,7 @@ func (u Unit) Count() string {
 		return "events"
 	case Requests:
 		return "requests"
+	case Packets:
 	}
 	return "packets"
 }
@@ -37,6 +38,7 @@ func (u Unit) Lost() string {
 		return "lost"
 	case Requests:
 		return "failed"
+	case Packets:
 	}
 	return "dropped"
 }

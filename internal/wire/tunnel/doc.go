@@ -21,10 +21,14 @@ const Version = 1
 const (
 	// Name of the Deployment, the Service and the Secret.
 	Name = "sonde-stowaway"
-	// ClientPort is for connections of developers' machines, which come from the API server; PeerPort is for carriers and the manager.
-	ClientPort, PeerPort = 8443, 8444
-	// ClientPortName and PeerPortName are the ports' names in the Service.
-	ClientPortName, PeerPortName = "client", "peer"
+	// ClientPort is for connections of developers' machines, which come from the API server.
+	ClientPort = 8443
+	// PeerPort is for carriers and the manager.
+	PeerPort = 8444
+	// ClientPortName is the name of ClientPort in the Service.
+	ClientPortName = "client"
+	// PeerPortName is the name of PeerPort in the Service.
+	PeerPortName = "peer"
 )
 
 // Paths. PathClient is requested with an upgrade to Protocol.
@@ -36,8 +40,10 @@ const (
 	PathRoutes = "/v1/routes"
 	// PathReport takes one Report per line: from a carrier until it goes, and from Stowaway to a client those of one second.
 	PathReport = "/v1/report"
-	// PathState takes a State from the manager, and PathStatus answers with a Status.
-	PathState, PathStatus = "/v1/state", "/v1/status"
+	// PathState takes a State from the manager.
+	PathState = "/v1/state"
+	// PathStatus answers the manager with a Status.
+	PathStatus = "/v1/status"
 	// PathHealth answers the kubelet's probe with 200, on ClientPort.
 	PathHealth = "/healthz"
 )

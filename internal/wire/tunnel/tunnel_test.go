@@ -14,15 +14,15 @@ import (
 )
 
 // pair returns a peer whose other end is served by h, over TLS on loopback.
-func pair(t testing.TB, h http.Handler) *Peer {
-	t.Helper()
-	server, client := identity(t), identity(t)
+func pair(tb testing.TB, h http.Handler) *Peer {
+	tb.Helper()
+	server, client := identity(tb), identity(tb)
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
 	served := make(chan struct{})
-	ctx, cancel := context.WithCancel(t.Context())
+	ctx, cancel := context.WithCancel(tb.Context())
 	go func() {
 		defer close(served)
 		c, err := l.Accept()
@@ -36,17 +36,17 @@ func pair(t testing.TB, h http.Handler) *Peer {
 	}()
 	c, err := net.Dial("tcp", l.Addr().String())
 	if err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
 	secure := tls.Client(c, client.ClientTLS(server.Key))
-	if err := Handshake(t.Context(), secure); err != nil {
-		t.Fatal(err)
+	if err := Handshake(tb.Context(), secure); err != nil {
+		tb.Fatal(err)
 	}
 	p, err := NewPeer(secure)
 	if err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
-	t.Cleanup(func() {
+	tb.Cleanup(func() {
 		p.Close()
 		cancel()
 		_ = l.Close()
@@ -55,22 +55,22 @@ func pair(t testing.TB, h http.Handler) *Peer {
 	return p
 }
 
-func identity(t testing.TB) *Identity {
-	t.Helper()
+func identity(tb testing.TB) *Identity {
+	tb.Helper()
 	i, err := NewIdentity()
 	if err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
 	text, err := i.MarshalPEM()
 	if err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
 	again, err := ParseIdentity(text)
 	if err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
 	if again.Key != i.Key || len(i.Key) != 44 {
-		t.Fatalf("key %q, after a round trip %q", i.Key, again.Key)
+		tb.Fatalf("key %q, after a round trip %q", i.Key, again.Key)
 	}
 	return again
 }
@@ -151,7 +151,9 @@ func TestCutStream(t *testing.T) {
 }
 
 func TestRefused(t *testing.T) {
-	p := pair(t, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { http.Error(w, "nothing listens there", http.StatusBadGateway) }))
+	p := pair(t, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		http.Error(w, "nothing listens there", http.StatusBadGateway)
+	}))
 	_, err := p.Open(t.Context(), PathOpen+"a", nil)
 	var refused *Refused
 	if !errors.As(err, &refused) || refused.Status != http.StatusBadGateway || refused.Reason != "nothing listens there" {
