@@ -3,6 +3,7 @@ package sidecar
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
@@ -16,6 +17,7 @@ import (
 
 	sondev1 "github.com/sonde-operator/sonde/api/v1alpha1"
 	"github.com/sonde-operator/sonde/internal/operator/claim"
+	"github.com/sonde-operator/sonde/internal/operator/fewreads"
 	"github.com/sonde-operator/sonde/internal/operator/gate"
 	"github.com/sonde-operator/sonde/internal/operator/pause"
 	"github.com/sonde-operator/sonde/internal/operator/sidecar"
@@ -183,6 +185,9 @@ func (h *Handler) used(ctx context.Context, key client.ObjectKey) (bool, *sondev
 	pvc := &metav1.PartialObjectMetadata{}
 	pvc.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("PersistentVolumeClaim"))
 	err = h.Live.Get(ctx, key, pvc)
+	if errors.Is(err, fewreads.ErrTooLarge) {
+		return true, nil, nil // whatever it has, it exists
+	}
 	if client.IgnoreNotFound(err) != nil {
 		return false, nil, fmt.Errorf("get PersistentVolumeClaim %s: %w", key, err)
 	}

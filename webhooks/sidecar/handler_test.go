@@ -21,6 +21,7 @@ import (
 
 	sondev1 "github.com/sonde-operator/sonde/api/v1alpha1"
 	"github.com/sonde-operator/sonde/internal/operator/claim"
+	"github.com/sonde-operator/sonde/internal/operator/fewreads"
 	"github.com/sonde-operator/sonde/internal/operator/pause"
 	"github.com/sonde-operator/sonde/webhooks/webhooktest"
 )
@@ -174,6 +175,22 @@ func TestAllowed(t *testing.T) {
 				t.Errorf("answer %v, want the Pod unchanged", resp)
 			}
 		})
+	}
+}
+
+// TestClaimTooLargeToRead: a claim that is too large to read exists, so a copied annotation names it in vain.
+func TestClaimTooLargeToRead(t *testing.T) {
+	pod, w := webPod(), newWorld()
+	pod.Annotations[sondev1.AnnotationClaim] = claim.Ref{FluentPVC: "logs", Claim: "logs-1"}.Sign(webhooktest.Key, "shop")
+	w.liveFuncs.Get = func(ctx context.Context, c client.WithWatch, key client.ObjectKey, o client.Object, opts ...client.GetOption) error {
+		if _, ok := o.(*metav1.PartialObjectMetadata); ok {
+			return fmt.Errorf("get: %w", fewreads.ErrTooLarge)
+		}
+		return c.Get(ctx, key, o, opts...)
+	}
+	req := request(t, pod)
+	if _, c := admitted(t, req, w.handler(t).Handle(t.Context(), req)); c == "logs-1" {
+		t.Error("the Pod keeps the name of a claim that exists")
 	}
 }
 

@@ -11,6 +11,7 @@ import (
 	sondev1 "github.com/sonde-operator/sonde/api/v1alpha1"
 	"github.com/sonde-operator/sonde/controllers/fluentpvc"
 	"github.com/sonde-operator/sonde/internal/operator/access"
+	"github.com/sonde-operator/sonde/internal/operator/fewreads"
 	"github.com/sonde-operator/sonde/internal/operator/stamp"
 	"github.com/sonde-operator/sonde/internal/operator/webhookpath"
 	"github.com/sonde-operator/sonde/webhooks/admission"
@@ -40,12 +41,13 @@ func (m *manager) addFluentPVC(ctx context.Context, mgr ctrl.Manager) error {
 }
 
 func (m *manager) addFluentPVCWebhooks(mgr ctrl.Manager, verify func(*sondev1.FluentPVC) error) {
+	live := fewreads.New(m.live, m.Agent.Namespace, podWebhookReads) // a claim that a Pod's annotation names may have 60,000 labels
 	server, secret := mgr.GetWebhookServer(), webhookpath.New(m.key, clock.RealClock{})
 	admission.Register(server, webhookpath.FluentPVC, secret, m.intake.HookCluster(&webhook.Admission{Handler: &fluentpvcwebhook.Handler{
 		Live: m.live, Reviews: access.NewReviewer(m.live), Key: m.key, OperatorNamespace: m.Agent.Namespace, Clock: clock.RealClock{},
 	}}, nil))
 	admission.Register(server, webhookpath.Sidecar, secret, m.podIntake.Hook(&webhook.Admission{Handler: &sidecar.Handler{
-		Cache: mgr.GetClient(), Live: m.live, Rights: sidecar.NewOwnRights(m.live, clock.RealClock{}), Bindings: sidecar.NewBindings(mgr.GetClient(), clock.RealClock{}),
+		Cache: mgr.GetClient(), Live: live, Rights: sidecar.NewOwnRights(m.live, clock.RealClock{}), Bindings: sidecar.NewBindings(mgr.GetClient(), clock.RealClock{}),
 		Verify: verify, Key: m.key, OperatorNamespace: m.Agent.Namespace,
 	}}, nil))
 }
