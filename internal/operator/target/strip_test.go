@@ -93,7 +93,7 @@ func TestStripAgent(t *testing.T) {
 	withClaim.Status.InitContainerStatuses = []corev1.ContainerStatus{{Name: "sidecar", RestartCount: 2, State: runs}, {Name: "mesh", State: runs}, {Name: "setup", State: ended}}
 	keptClaim := *kept.DeepCopy()
 	keptClaim.Annotations = map[string]string{sondev1.AnnotationClaim: "logs/c/mac"}
-	keptClaim.Status.ContainerStatuses = []corev1.ContainerStatus{{Name: "app", State: runs}, {Name: "sidecar", RestartCount: 2}, {Name: "mesh"}, {Name: "setup", State: ended}}
+	keptClaim.Status.ContainerStatuses = []corev1.ContainerStatus{{Name: "app", State: runs}, {Name: "sidecar", RestartCount: 2}, {Name: "setup", State: ended}}
 
 	cases := map[string]struct {
 		in, want *corev1.Pod
@@ -115,6 +115,41 @@ func TestStripAgent(t *testing.T) {
 				t.Errorf("StripAgent twice (-want +got):\n%s", diff)
 			}
 		})
+	}
+}
+
+// TestStatesOfManyContainers: any user may give a Pod the annotation of a claim. A sidecar that has ended while another container runs
+// shows in what is kept, in whatever order the containers are.
+func TestStatesOfManyContainers(t *testing.T) {
+	states := map[byte]corev1.ContainerStatus{
+		'w': {State: corev1.ContainerState{Waiting: &corev1.ContainerStateWaiting{}}},
+		'r': {State: corev1.ContainerState{Running: &corev1.ContainerStateRunning{}}},
+		'a': {State: corev1.ContainerState{Running: &corev1.ContainerStateRunning{}}, RestartCount: 1},
+		'e': {State: corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{}}},
+	}
+	for containers, want := range map[string]string{
+		"wrwrwrwe": "rre", "errr": "err", "aaaa": "aaaa", "rrra": "rra", "www": "",
+		strings.Repeat("w", 4000) + "re":       "re",
+		strings.Repeat("r", 4000) + "e":        "rre",
+		"r" + strings.Repeat("e", 4000) + "r":  "r" + strings.Repeat("e", 63),
+		strings.Repeat("rwe", 2000) + "rrrrrr": "rere" + strings.Repeat("e", 60),
+	} {
+		pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Annotations: map[string]string{sondev1.AnnotationClaim: "x"}}}
+		for i := range len(containers) {
+			state := states[containers[i]]
+			state.Name = string(containers[i])
+			pod.Status.ContainerStatuses = append(pod.Status.ContainerStatuses, state)
+		}
+		got := ""
+		for _, c := range target.SlimPod(pod).Expand().Status.ContainerStatuses {
+			got += c.Name
+			if runs := c.State.Running != nil; runs != (c.Name == "r" || c.Name == "a") {
+				t.Errorf("%+v", c)
+			}
+		}
+		if got != want {
+			t.Errorf("of %.20s %s is kept, want %s", containers, got, want)
+		}
 	}
 }
 
