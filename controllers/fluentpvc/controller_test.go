@@ -23,6 +23,7 @@ import (
 
 	sondev1 "github.com/sonde-operator/sonde/api/v1alpha1"
 	"github.com/sonde-operator/sonde/internal/operator/claim"
+	"github.com/sonde-operator/sonde/internal/operator/eventlimit"
 )
 
 const claimName = "logs-01234567-abcdefghij"
@@ -45,7 +46,7 @@ type world struct {
 
 func newWorld(t *testing.T, objects ...client.Object) *world {
 	t.Helper()
-	w := &world{t: t, clock: clocktesting.NewFakePassiveClock(noon), events: events.NewFakeRecorder(100), refuse: func(client.Object) error { return nil }}
+	w := &world{t: t, clock: clocktesting.NewFakePassiveClock(noon), events: events.NewFakeRecorder(1000), refuse: func(client.Object) error { return nil }}
 	s := runtime.NewScheme()
 	for _, add := range []func(*runtime.Scheme) error{corev1.AddToScheme, batchv1.AddToScheme, sondev1.AddToScheme} {
 		if err := add(s); err != nil {
@@ -85,7 +86,7 @@ func newWorld(t *testing.T, objects ...client.Object) *world {
 		},
 	})
 	w.r = &Reconciler{
-		Client: counted, Own: w.Client, Live: w.Client, PauseConfig: w.Client, Verify: func(*sondev1.FluentPVC) error { return w.invalid }, Key: key, Namespace: "sonde-system", Recorder: w.events, Clock: w.clock,
+		Client: counted, Own: w.Client, Live: w.Client, PauseConfig: w.Client, Verify: func(*sondev1.FluentPVC) error { return w.invalid }, Key: key, Namespace: "sonde-system", Recorder: eventlimit.NewRecorder(w.events, s, w.clock), Clock: w.clock,
 	}
 	return w
 }
@@ -358,6 +359,23 @@ func TestPodOfADeletedFluentPVC(t *testing.T) {
 	w.pass()
 	if event := <-w.events.Events; w.binding() != nil || !strings.Contains(event, "create the FluentPVC again, or delete the Pod") {
 		t.Errorf("binding %v, event %q", w.binding(), event)
+	}
+}
+
+// A user who changes a Pod again and again wakes the controller each time.
+func TestEventsAreBounded(t *testing.T) {
+	bare := targetPod("1")
+	bare.Spec.Containers = bare.Spec.Containers[:1]
+	for name, objects := range map[string][]client.Object{"no FluentPVC": {targetPod("1")}, "no sidecar": {fluentPVC(), bare}} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t, objects...)
+			for range 2 * eventlimit.Burst {
+				w.pass()
+			}
+			if n := len(w.events.Events); n != eventlimit.Burst {
+				t.Errorf("%d Events, want %d", n, eventlimit.Burst)
+			}
+		})
 	}
 }
 
