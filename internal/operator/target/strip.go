@@ -124,10 +124,10 @@ func controller(o metav1.Object) []metav1.OwnerReference {
 }
 
 // workload keeps the controlling owner of a Pod unless it is a Job, which cannot be a target. Few Pods share a Job, so the
-// references to Jobs would take more memory than the rest of the Pods.
+// references to Jobs would take more memory than the rest of the Pods. Evictions of a Pod with a claim back off by its owner.
 func workload(pod *corev1.Pod) []metav1.OwnerReference {
 	owners := controller(pod)
-	if len(owners) > 0 && owners[0].Kind == "Job" {
+	if named := pod.Annotations[sondev1.AnnotationClaim]; len(owners) > 0 && owners[0].Kind == "Job" && (named == "" || len(named) > maxText) {
 		return nil
 	}
 	return owners

@@ -219,11 +219,13 @@ func TestStripForgetsWhatUsersWrite(t *testing.T) {
 	}
 }
 
-// TestSlim checks the slim forms of Pods and Jobs. Only Pods of a workload keep their owner.
+// TestSlim checks the slim forms of Pods and Jobs. Only Pods of a workload, or with a claim, keep their owner.
 func TestSlim(t *testing.T) {
 	owned := func(kind string) metav1.ObjectMeta {
 		return metav1.ObjectMeta{Name: "p", OwnerReferences: []metav1.OwnerReference{{Kind: kind, Name: "o", UID: "owner", Controller: new(true)}}}
 	}
+	claiming := &corev1.Pod{ObjectMeta: owned("Job")}
+	claiming.Annotations = map[string]string{sondev1.AnnotationClaim: "x"}
 	labelled := func(namespace string) *corev1.Pod {
 		return &corev1.Pod{
 			ObjectMeta: metav1.ObjectMeta{Name: "p", Namespace: namespace, Labels: map[string]string{sondev1.LabelUID: "pc"}},
@@ -239,6 +241,7 @@ func TestSlim(t *testing.T) {
 		"an agent's Pod":   {labelled("sonde-system"), labelled("sonde-system")},
 		"a forged agent's": {labelled("shop"), &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "p", Namespace: "shop"}}},
 		"a Job's Pod":      {&corev1.Pod{ObjectMeta: owned("Job")}, &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "p"}}},
+		"one with a claim": {claiming, claiming},
 		"a Job":            {&batchv1.Job{ObjectMeta: metav1.ObjectMeta{Name: "j", Labels: map[string]string{"app": "x"}}, Spec: batchv1.JobSpec{Template: template}}, &batchv1.Job{ObjectMeta: metav1.ObjectMeta{Name: "j"}}},
 	} {
 		t.Run(name, func(t *testing.T) {
