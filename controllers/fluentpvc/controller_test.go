@@ -3,6 +3,7 @@ package fluentpvc
 import (
 	"context"
 	"errors"
+	"math"
 	"strings"
 	"testing"
 	"time"
@@ -299,6 +300,68 @@ func TestDiscard(t *testing.T) {
 	w.settled()
 	if w.claim() != nil || w.binding() != nil {
 		t.Errorf("claim %v and binding %v are left", w.claim(), w.binding())
+	}
+}
+
+// A user withdraws the request before the cache has that change.
+func TestWithdrawnDiscard(t *testing.T) {
+	pod := targetPod("1")
+	w := newWorld(t, fluentPVC(), pod)
+	w.settled()
+	w.bind()
+	w.endPod(pod)
+	w.settled()
+	w.wantPhase(sondev1.BindingFinalizerJobApplied)
+	cached := w.r.Client.(client.WithWatch)
+	w.r.Client = interceptor.NewClient(cached, interceptor.Funcs{Get: func(ctx context.Context, c client.WithWatch, key client.ObjectKey, o client.Object, opts ...client.GetOption) error {
+		err := c.Get(ctx, key, o, opts...)
+		if b, ok := o.(*sondev1.FluentPVCBinding); ok {
+			b.Annotations = map[string]string{sondev1.AnnotationDiscard: ""}
+		}
+		return err
+	}})
+	if result := w.pass(); result.RequeueAfter != behindDelay {
+		t.Errorf("next pass after %s, want %s", result.RequeueAfter, behindDelay)
+	}
+	w.wantPhase(sondev1.BindingFinalizerJobApplied)
+}
+
+// A retry that was requested in time, while the operator was paused, wins over the end of failedRetention.
+func TestRetryWhilePaused(t *testing.T) {
+	f := fluentPVC()
+	f.Spec.Finalizer = sondev1.FinalizerPolicy{MaxAttempts: 1, FailedRetention: "1h"}
+	pod := targetPod("1")
+	w := newWorld(t, f, pod)
+	w.settled()
+	w.bind()
+	w.endPod(pod)
+	w.settled()
+	w.endJob(1, batchv1.JobFailed)
+	w.settled()
+	b := w.wantPhase(sondev1.BindingFinalizerJobFailed)
+	b.Annotations = map[string]string{sondev1.AnnotationRetry: "now"}
+	if err := w.Update(t.Context(), b); err != nil {
+		t.Fatal(err)
+	}
+	w.clock.SetTime(noon.Add(2 * time.Hour))
+	w.settled()
+	if b := w.wantPhase(sondev1.BindingFinalizerJobApplied); b.Status.Attempt != 2 || w.claim() == nil {
+		t.Errorf("attempt %d, claim %v", b.Status.Attempt, w.claim())
+	}
+}
+
+// The Pods of earlier Jobs are found by the beginning of the Jobs' names, also when these are cut.
+func TestNamesOfJobs(t *testing.T) {
+	for length := 1; length <= 60; length++ {
+		b := &sondev1.FluentPVCBinding{ObjectMeta: metav1.ObjectMeta{Name: strings.Repeat("a", length)}}
+		if length > 20 {
+			b.Name = strings.Repeat("a", length-20) + "-01234567-abcdefghij"
+		}
+		for _, attempt := range []int32{1, 99, 100, 12345, math.MaxInt32} {
+			if name := jobName(b, attempt); !strings.HasPrefix(name, jobPrefix(b)) || len(name) > 63 {
+				t.Errorf("Job %s of binding %s, whose Jobs begin with %s", name, b.Name, jobPrefix(b))
+			}
+		}
 	}
 }
 
