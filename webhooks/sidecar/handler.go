@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync"
 	"time"
 
 	"gomodules.xyz/jsonpatch/v2"
@@ -49,6 +50,8 @@ type Handler struct {
 	Key []byte
 	// OperatorNamespace has no Pods with a FluentPVC.
 	OperatorNamespace string
+
+	injecting sync.Mutex
 }
 
 // Handle implements admission.Handler of controller-runtime.
@@ -72,8 +75,8 @@ func (h *Handler) Handle(ctx context.Context, req webhook.AdmissionRequest) (res
 
 // patch returns the patch for a Pod; none for one that names no FluentPVC.
 func (h *Handler) patch(ctx context.Context, req webhook.AdmissionRequest) ([]jsonpatch.Operation, error) {
-	pod := &corev1.Pod{}
-	if err := admission.Decode(req.Object.Raw, pod); err != nil {
+	pod, err := decodeMetadata(req.Object.Raw)
+	if err != nil {
 		return nil, err
 	}
 	name, err := sidecar.Named(pod)
@@ -94,15 +97,25 @@ func (h *Handler) patch(ctx context.Context, req webhook.AdmissionRequest) ([]js
 	if err != nil {
 		return nil, err
 	}
-	after := pod.DeepCopy()
-	if err := sidecar.Inject(after, &f.Spec, in); err != nil {
-		return nil, admission.Invalid("FluentPVC %s cannot be added to this Pod: %v", f.Name, err)
-	}
-	ops, err := sidecar.Patch(pod, after)
+	ops, err := h.inject(req.Object.Raw, pod, f, in)
 	if err != nil {
 		return nil, err
 	}
 	return ops, h.Bindings.Admit(ctx, req.Namespace, f, in.Claim, req.DryRun != nil && *req.DryRun)
+}
+
+// inject handles one Pod at a time, because it decodes and copies its lists.
+func (h *Handler) inject(raw []byte, pod *corev1.Pod, f *sondev1.FluentPVC, in sidecar.Injection) ([]jsonpatch.Operation, error) {
+	h.injecting.Lock()
+	defer h.injecting.Unlock()
+	if err := decodeLists(raw, pod); err != nil {
+		return nil, err
+	}
+	after := pod.DeepCopy()
+	if err := sidecar.Inject(after, &f.Spec, in); err != nil {
+		return nil, admission.Invalid("FluentPVC %s cannot be added to this Pod: %v", f.Name, err)
+	}
+	return sidecar.Patch(pod, after)
 }
 
 // fluentPVC returns the FluentPVC of this name with a valid stamp. A Pod may be created a moment after its FluentPVC, which the

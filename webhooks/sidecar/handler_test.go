@@ -229,7 +229,9 @@ func TestRefused(t *testing.T) {
 		code    int32
 		want    []string
 	}{
-		"no Pod":           {request: func(r *webhook.AdmissionRequest) { r.Object.Raw = []byte(`{"spec":{"containers":7}}`) }, code: webhooktest.Invalid, want: []string{"read the resource"}},
+		"no Pod": {request: func(r *webhook.AdmissionRequest) {
+			r.Object.Raw = []byte(`{"metadata":{"annotations":{"monitoring.openshift.tpg/fluent-pvc-name":"logs"}},"spec":{"containers":7}}`)
+		}, code: webhooktest.Invalid, want: []string{"read the resource"}},
 		"nothing":          {request: func(r *webhook.AdmissionRequest) { r.Object.Raw = nil }, code: webhooktest.Invalid, want: []string{"read the resource"}},
 		"two names":        {pod: func(p *corev1.Pod) { p.Labels = map[string]string{sondev1.KeyFluentPVC: "dumps"} }, code: webhooktest.Invalid, want: []string{"names two FluentPVCs", "remove one"}},
 		"not found":        {pod: names("dumps"), code: webhooktest.Invalid, want: []string{`FluentPVC "dumps" not found`, "kubectl get fluentpvcs"}},

@@ -133,7 +133,7 @@ func TestPatchesOfLists(t *testing.T) {
 
 // TestTooManyContainers: each container gets the template's mounts and variables.
 func TestTooManyContainers(t *testing.T) {
-	for containers, want := range map[int]string{maxContainers: "", maxContainers + 1: "it has 257 containers, and a Pod with a FluentPVC may have 256"} {
+	for containers, want := range map[int]string{MaxContainers: "", MaxContainers + 1: "it has 257 containers, and a Pod with a FluentPVC may have 256"} {
 		pod := testPod()
 		for i := len(pod.Spec.Containers) + len(pod.Spec.InitContainers); i < containers; i++ {
 			pod.Spec.InitContainers = append(pod.Spec.InitContainers, corev1.Container{Name: fmt.Sprint("c", i)})
