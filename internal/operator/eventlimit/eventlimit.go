@@ -30,7 +30,7 @@ type Limit struct {
 	limits *lru.Cache
 }
 
-// New returns a Limit of which no namespace has used anything.
+// New returns a Limit that no namespace has used yet.
 func New(c clock.PassiveClock) *Limit { return &Limit{clock: c, limits: lru.New(namespaces)} }
 
 // Allow reports whether one more Event may be written in a namespace, and counts it.
