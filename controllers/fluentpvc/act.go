@@ -167,9 +167,14 @@ func (r *Reconciler) template(ctx context.Context, b *sondev1.FluentPVCBinding) 
 		return nil, fmt.Errorf("get binding: %w", err)
 	}
 	if full.UID != b.UID || full.ResourceVersion != b.ResourceVersion {
-		return nil, apierrors.NewConflict(sondev1.GroupVersion.WithResource("fluentpvcbindings").GroupResource(), b.Name, errors.New("the cache is behind"))
+		return nil, behind(b)
 	}
 	return full, nil
+}
+
+// behind is the conflict of a pass that read a stale binding.
+func behind(b *sondev1.FluentPVCBinding) error {
+	return apierrors.NewConflict(sondev1.GroupVersion.WithResource("fluentpvcbindings").GroupResource(), b.Name, errors.New("the cache is behind"))
 }
 
 func (r *Reconciler) createClaim(ctx context.Context, o *observation) error {

@@ -3,6 +3,7 @@ package fluentpvc
 import (
 	"maps"
 	"strconv"
+	"strings"
 
 	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -65,9 +66,17 @@ func BuildJob(b *sondev1.FluentPVCBinding, attempt int32) (*batchv1.Job, error) 
 	}, nil
 }
 
-// jobName names the Job of an attempt. The name of a binding leaves room for the number.
+// jobName names the Job of an attempt. The name of a binding leaves room for two digits; with more, a long one is cut.
 func jobName(b *sondev1.FluentPVCBinding, attempt int32) string {
 	return naming.Cut(b.Name+"-"+strconv.Itoa(int(attempt)), naming.MaxLabel)
+}
+
+// hashSuffix is what naming.Cut puts behind a name that it cuts, in bytes.
+const hashSuffix = 9
+
+// jobPrefix begins the names of all Jobs of a binding, also those that are cut.
+func jobPrefix(b *sondev1.FluentPVCBinding) string {
+	return strings.TrimRight(b.Name[:min(len(b.Name), naming.MaxLabel-hashSuffix)], "-._")
 }
 
 // labelsOf returns the labels of a binding's claim and Jobs. The operator finds them by the first three; the others are for people.

@@ -3,6 +3,7 @@ package fluentpvc
 import (
 	"context"
 	"errors"
+	"math"
 	"strings"
 	"testing"
 	"time"
@@ -24,6 +25,7 @@ import (
 
 	sondev1 "github.com/sonde-operator/sonde/api/v1alpha1"
 	"github.com/sonde-operator/sonde/internal/operator/claim"
+	"github.com/sonde-operator/sonde/internal/operator/eventlimit"
 )
 
 const claimName = "logs-01234567-abcdefghij"
@@ -50,7 +52,7 @@ type world struct {
 
 func newWorld(t *testing.T, objects ...client.Object) *world {
 	t.Helper()
-	w := &world{t: t, clock: clocktesting.NewFakePassiveClock(noon), events: events.NewFakeRecorder(100), refuse: func(client.Object) error { return nil }}
+	w := &world{t: t, clock: clocktesting.NewFakePassiveClock(noon), events: events.NewFakeRecorder(1000), refuse: func(client.Object) error { return nil }}
 	s := runtime.NewScheme()
 	for _, add := range []func(*runtime.Scheme) error{corev1.AddToScheme, batchv1.AddToScheme, sondev1.AddToScheme} {
 		if err := add(s); err != nil {
@@ -90,7 +92,7 @@ func newWorld(t *testing.T, objects ...client.Object) *world {
 		},
 	})
 	w.r = &Reconciler{
-		Client: counted, Own: w.Client, Live: w.Client, PauseConfig: w.Client, Verify: func(*sondev1.FluentPVC) error { return w.invalid }, Permitted: w.permitted, Key: key, Namespace: "sonde-system", Recorder: w.events, Clock: w.clock,
+		Client: counted, Own: w.Client, Live: w.Client, PauseConfig: w.Client, Verify: func(*sondev1.FluentPVC) error { return w.invalid }, Permitted: w.permitted, Key: key, Namespace: "sonde-system", Recorder: eventlimit.NewRecorder(w.events, s, w.clock), Clock: w.clock,
 	}
 	return w
 }
@@ -314,6 +316,68 @@ func TestDiscard(t *testing.T) {
 	}
 }
 
+// A user withdraws the request before the cache has that change.
+func TestWithdrawnDiscard(t *testing.T) {
+	pod := targetPod("1")
+	w := newWorld(t, fluentPVC(), pod)
+	w.settled()
+	w.bind()
+	w.endPod(pod)
+	w.settled()
+	w.wantPhase(sondev1.BindingFinalizerJobApplied)
+	cached := w.r.Client.(client.WithWatch)
+	w.r.Client = interceptor.NewClient(cached, interceptor.Funcs{Get: func(ctx context.Context, c client.WithWatch, key client.ObjectKey, o client.Object, opts ...client.GetOption) error {
+		err := c.Get(ctx, key, o, opts...)
+		if b, ok := o.(*sondev1.FluentPVCBinding); ok {
+			b.Annotations = map[string]string{sondev1.AnnotationDiscard: ""}
+		}
+		return err
+	}})
+	if result := w.pass(); result.RequeueAfter != behindDelay {
+		t.Errorf("next pass after %s, want %s", result.RequeueAfter, behindDelay)
+	}
+	w.wantPhase(sondev1.BindingFinalizerJobApplied)
+}
+
+// A retry that was requested in time, while the operator was paused, wins over the end of failedRetention.
+func TestRetryWhilePaused(t *testing.T) {
+	f := fluentPVC()
+	f.Spec.Finalizer = sondev1.FinalizerPolicy{MaxAttempts: 1, FailedRetention: "1h"}
+	pod := targetPod("1")
+	w := newWorld(t, f, pod)
+	w.settled()
+	w.bind()
+	w.endPod(pod)
+	w.settled()
+	w.endJob(1, batchv1.JobFailed)
+	w.settled()
+	b := w.wantPhase(sondev1.BindingFinalizerJobFailed)
+	b.Annotations = map[string]string{sondev1.AnnotationRetry: "now"}
+	if err := w.Update(t.Context(), b); err != nil {
+		t.Fatal(err)
+	}
+	w.clock.SetTime(noon.Add(2 * time.Hour))
+	w.settled()
+	if b := w.wantPhase(sondev1.BindingFinalizerJobApplied); b.Status.Attempt != 2 || w.claim() == nil {
+		t.Errorf("attempt %d, claim %v", b.Status.Attempt, w.claim())
+	}
+}
+
+// The Pods of earlier Jobs are found by the beginning of the Jobs' names, also when these are cut.
+func TestNamesOfJobs(t *testing.T) {
+	for length := 1; length <= 60; length++ {
+		b := &sondev1.FluentPVCBinding{ObjectMeta: metav1.ObjectMeta{Name: strings.Repeat("a", length)}}
+		if length > 20 {
+			b.Name = strings.Repeat("a", length-20) + "-01234567-abcdefghij"
+		}
+		for _, attempt := range []int32{1, 99, 100, 12345, math.MaxInt32} {
+			if name := jobName(b, attempt); !strings.HasPrefix(name, jobPrefix(b)) || len(name) > 63 {
+				t.Errorf("Job %s of binding %s, whose Jobs begin with %s", name, b.Name, jobPrefix(b))
+			}
+		}
+	}
+}
+
 // Nothing is created for a Pod that the webhook did not make as it is, nor for one that has ended.
 func TestNoBinding(t *testing.T) {
 	forged, copied, ended := targetPod("1"), targetPod("2"), targetPod("3")
@@ -387,6 +451,23 @@ func TestPodOfADeletedFluentPVC(t *testing.T) {
 	w.pass()
 	if event := <-w.events.Events; w.binding() != nil || !strings.Contains(event, "create the FluentPVC again, or delete the Pod") {
 		t.Errorf("binding %v, event %q", w.binding(), event)
+	}
+}
+
+// A user who changes a Pod again and again wakes the controller each time.
+func TestEventsAreBounded(t *testing.T) {
+	bare := targetPod("1")
+	bare.Spec.Containers = bare.Spec.Containers[:1]
+	for name, objects := range map[string][]client.Object{"no FluentPVC": {targetPod("1")}, "no sidecar": {fluentPVC(), bare}} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t, objects...)
+			for range 2 * eventlimit.Burst {
+				w.pass()
+			}
+			if n := len(w.events.Events); n != eventlimit.Burst {
+				t.Errorf("%d Events, want %d", n, eventlimit.Burst)
+			}
+		})
 	}
 }
 

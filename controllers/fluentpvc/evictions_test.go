@@ -8,7 +8,30 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/sonde-operator/sonde/internal/operator/slim"
+	"github.com/sonde-operator/sonde/internal/operator/target"
 )
+
+// TestEvictionsOfCachedPodsBackOff checks that the cache keeps the owner by which evictions back off.
+func TestEvictionsOfCachedPodsBackOff(t *testing.T) {
+	for _, kind := range []string{"Job", "ReplicaSet"} {
+		pod := targetPod("1")
+		pod.CreationTimestamp = metav1.NewTime(noon)
+		pod.OwnerReferences = []metav1.OwnerReference{{Kind: kind, Name: "web", UID: "owner", Controller: new(true)}}
+		kept, err := target.Slim("sonde-system")(pod)
+		if err != nil {
+			t.Fatal(err)
+		}
+		read := kept.(*slim.Pod).Expand()
+		var e evictionBackoff
+		e.record(read, noon)
+		var soon *tooSoonError
+		if err := e.check(read, noon.Add(time.Second)); !errors.As(err, &soon) {
+			t.Errorf("the next Pod of a %s: %v, want that it is too soon", kind, err)
+		}
+	}
+}
 
 // TestEvictionsBackOff checks that the Pods of an owner are evicted at once when they fail together, and more and more slowly when
 // each new one fails.

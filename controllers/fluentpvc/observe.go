@@ -42,6 +42,9 @@ func (r *Reconciler) observe(ctx context.Context, b *sondev1.FluentPVCBinding, l
 	main, own := client.Reader(r.Client), r.Own
 	if live {
 		main, own = r.Live, r.Live
+		if err := r.readRequests(ctx, b); err != nil {
+			return nil, err
+		}
 	}
 	if err := o.readPods(ctx, r.Client, main); err != nil {
 		return nil, err
@@ -72,6 +75,21 @@ func (r *Reconciler) observe(ctx context.Context, b *sondev1.FluentPVCBinding, l
 	found, err := read(ctx, r.Client, client.ObjectKey{Name: b.Namespace}, ns)
 	o.namespaceEnding = err == nil && (!found || !ns.DeletionTimestamp.IsZero())
 	return o, err
+}
+
+// readRequests reads the annotations of the binding, by which users request retry and discard, from the API server. Whether the rest is
+// stale shows when the status is written.
+func (r *Reconciler) readRequests(ctx context.Context, b *sondev1.FluentPVCBinding) error {
+	current := &sondev1.FluentPVCBinding{}
+	found, err := read(ctx, r.Live, client.ObjectKeyFromObject(b), current)
+	switch {
+	case err != nil:
+		return fmt.Errorf("get binding: %w", err)
+	case !found || current.UID != b.UID:
+		return behind(b)
+	}
+	b.Annotations = current.Annotations
+	return nil
 }
 
 func (o *observation) setClaim(claim *corev1.PersistentVolumeClaim) {
@@ -114,7 +132,7 @@ func (o *observation) readJobPods(ctx context.Context, live client.Reader) error
 			p := &page.Items[i]
 			// A Pod of a Job that was deleted with --cascade=orphan has no owner. The volumes of live Pods are not read.
 			owner := metav1.GetControllerOfNoCopy(p)
-			ours := owner == nil || owner.Kind == "Job" && strings.HasPrefix(owner.Name, o.binding.Name+"-")
+			ours := owner == nil || owner.Kind == "Job" && strings.HasPrefix(owner.Name, jobPrefix(o.binding))
 			if ours && !ended(p) && !slices.Contains(o.users, p.Name) {
 				o.users = append(o.users, p.Name)
 			}

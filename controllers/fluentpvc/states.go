@@ -34,13 +34,14 @@ type transition struct {
 	act   action
 	// to is the next phase. It equals from if the binding stays, and is empty if the binding is deleted.
 	to sondev1.BindingPhase
-	// live rows cannot be undone: what they hold by is read from the API server first.
+	// live rows cannot be undone: what they hold by is read from the API server first. So a request that a user has withdrawn does not
+	// count, although the cache still has it.
 	live bool
 }
 
 // transitions is the state machine of a binding. docs/fluentpvc.md shows it.
 var transitions = []transition{
-	{from: sondev1.BindingPending, when: "discard was requested", holds: (*observation).discard, to: sondev1.BindingDiscarded},
+	{from: sondev1.BindingPending, when: "discard was requested", holds: (*observation).discard, to: sondev1.BindingDiscarded, live: true},
 	{from: sondev1.BindingPending, when: "the Pod has ended, no volume was bound, and no other Pod uses the claim", holds: (*observation).endedEmpty, to: sondev1.BindingDiscarded, live: true},
 	{from: sondev1.BindingPending, when: "the claim does not exist", holds: (*observation).claimMissing, act: createClaim, to: sondev1.BindingReady},
 	{from: sondev1.BindingPending, when: "the claim exists", holds: always, to: sondev1.BindingReady},
@@ -53,14 +54,14 @@ var transitions = []transition{
 		act: evictPod, to: sondev1.BindingReady,
 	},
 
-	{from: sondev1.BindingOutOfUse, when: "discard was requested", holds: (*observation).discard, to: sondev1.BindingDiscarded},
+	{from: sondev1.BindingOutOfUse, when: "discard was requested", holds: (*observation).discard, to: sondev1.BindingDiscarded, live: true},
 	{from: sondev1.BindingOutOfUse, when: "the claim or its volume is gone", holds: (*observation).claimLost, to: sondev1.BindingUnknown, live: true},
 	{
 		from: sondev1.BindingOutOfUse, when: "no Pod uses the claim, and the backoff is over", holds: (*observation).mayFinalize,
 		act: createJob, to: sondev1.BindingFinalizerJobApplied, live: true,
 	},
 
-	{from: sondev1.BindingFinalizerJobApplied, when: "discard was requested", holds: (*observation).discard, to: sondev1.BindingDiscarded},
+	{from: sondev1.BindingFinalizerJobApplied, when: "discard was requested", holds: (*observation).discard, to: sondev1.BindingDiscarded, live: true},
 	{from: sondev1.BindingFinalizerJobApplied, when: "the Job has succeeded", holds: jobHas(batchv1.JobComplete), to: sondev1.BindingFinalizerJobSucceeded},
 	{from: sondev1.BindingFinalizerJobApplied, when: "the last attempt has failed", holds: (*observation).exhausted, to: sondev1.BindingFinalizerJobFailed},
 	{from: sondev1.BindingFinalizerJobApplied, when: "an attempt has failed", holds: jobHas(batchv1.JobFailed), to: sondev1.BindingOutOfUse},
@@ -73,7 +74,10 @@ var transitions = []transition{
 		act: deleteClaim, to: sondev1.BindingFinalizerJobSucceeded,
 	},
 
-	{from: sondev1.BindingFinalizerJobFailed, when: "discard was requested, or failedRetention is over", holds: (*observation).givenUp, to: sondev1.BindingDiscarded},
+	{
+		from: sondev1.BindingFinalizerJobFailed, when: "discard was requested, or failedRetention is over and retry was not requested", holds: (*observation).givenUp,
+		to: sondev1.BindingDiscarded, live: true,
+	},
 	{from: sondev1.BindingFinalizerJobFailed, when: "the claim or its volume is gone", holds: (*observation).claimLost, to: sondev1.BindingUnknown, live: true},
 	{from: sondev1.BindingFinalizerJobFailed, when: "retry was requested", holds: (*observation).retry, to: sondev1.BindingOutOfUse},
 	{from: sondev1.BindingFinalizerJobFailed, when: "the Job was deleted", holds: (*observation).jobMissing, to: sondev1.BindingOutOfUse, live: true},
@@ -81,7 +85,7 @@ var transitions = []transition{
 	{from: sondev1.BindingDiscarded, when: "the claim is gone", holds: (*observation).claimMissing, act: deleteBinding, live: true},
 	{from: sondev1.BindingDiscarded, when: "the claim exists", holds: always, act: deleteClaim, to: sondev1.BindingDiscarded},
 
-	{from: sondev1.BindingUnknown, when: "discard was requested", holds: (*observation).discard, to: sondev1.BindingDiscarded},
+	{from: sondev1.BindingUnknown, when: "discard was requested", holds: (*observation).discard, to: sondev1.BindingDiscarded, live: true},
 	{from: sondev1.BindingUnknown, when: "the claim is gone", holds: (*observation).claimMissing, to: sondev1.BindingDataLost, live: true},
 	{from: sondev1.BindingUnknown, when: "the claim has its volume, and a Job that has not failed", holds: (*observation).foundJob, to: sondev1.BindingFinalizerJobApplied, live: true},
 	{from: sondev1.BindingUnknown, when: "the claim has its volume, and the Pod has ended", holds: (*observation).foundEnded, to: sondev1.BindingOutOfUse, live: true},
@@ -200,8 +204,9 @@ func (o *observation) jobMissing() bool { return o.job == nil }
 
 func (o *observation) retained() bool { return o.discard() || o.wait() <= 0 }
 
+// givenUp: a retry may have been requested in time, while the operator was paused or down.
 func (o *observation) givenUp() bool {
-	return o.discard() || o.policy().failedRetention > 0 && o.wait() <= 0
+	return o.discard() || o.policy().failedRetention > 0 && o.wait() <= 0 && !o.retry()
 }
 
 func (o *observation) mourned() bool { return o.discard() || o.wait() <= 0 }

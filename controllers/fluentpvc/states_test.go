@@ -24,7 +24,12 @@ func podFailed(o *observation) { o.pod.Status.Phase = corev1.PodFailed }
 func used(o *observation)      { o.users = []string{"debug"} }
 
 func annotated(key, value string) change {
-	return func(o *observation) { o.binding.Annotations = map[string]string{key: value} }
+	return func(o *observation) {
+		if o.binding.Annotations == nil {
+			o.binding.Annotations = map[string]string{}
+		}
+		o.binding.Annotations[key] = value
+	}
 }
 
 func jobOf(conditions ...batchv1.JobConditionType) change {
@@ -164,6 +169,8 @@ func TestNext(t *testing.T) {
 		"failed, Job deleted":                        {failed, []change{noPod}, outOfUse, nothing},
 		"failed, discarded":                          {failed, []change{noPod, discard, jobOf(batchv1.JobFailed)}, discarded, nothing},
 		"failed, kept long enough":                   {failed, []change{noPod, since(24 * time.Hour), jobOf(batchv1.JobFailed)}, discarded, nothing},
+		"failed, retry while it was kept":            {failed, []change{noPod, retry, since(24 * time.Hour), jobOf(batchv1.JobFailed)}, outOfUse, nothing},
+		"failed, kept, retry and discard":            {failed, []change{noPod, retry, discard, since(24 * time.Hour), jobOf(batchv1.JobFailed)}, discarded, nothing},
 		"failed, claim gone":                         {failed, []change{noPod, noClaim, jobOf(batchv1.JobFailed)}, unknown, nothing},
 		"discarded":                                  {discarded, []change{noPod}, discarded, deleteClaim},
 		"discarded, claim gone":                      {discarded, []change{noPod, noClaim}, "", deleteBinding},

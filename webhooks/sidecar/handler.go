@@ -3,18 +3,22 @@ package sidecar
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"sync"
 	"time"
 
 	"gomodules.xyz/jsonpatch/v2"
 	admissionv1 "k8s.io/api/admission/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/webhook"
 
 	sondev1 "github.com/sonde-operator/sonde/api/v1alpha1"
 	"github.com/sonde-operator/sonde/internal/operator/claim"
+	"github.com/sonde-operator/sonde/internal/operator/fewreads"
 	"github.com/sonde-operator/sonde/internal/operator/gate"
 	"github.com/sonde-operator/sonde/internal/operator/pause"
 	"github.com/sonde-operator/sonde/internal/operator/sidecar"
@@ -46,6 +50,8 @@ type Handler struct {
 	Key []byte
 	// OperatorNamespace has no Pods with a FluentPVC.
 	OperatorNamespace string
+
+	injecting sync.Mutex
 }
 
 // Handle implements admission.Handler of controller-runtime.
@@ -69,8 +75,8 @@ func (h *Handler) Handle(ctx context.Context, req webhook.AdmissionRequest) (res
 
 // patch returns the patch for a Pod; none for one that names no FluentPVC.
 func (h *Handler) patch(ctx context.Context, req webhook.AdmissionRequest) ([]jsonpatch.Operation, error) {
-	pod := &corev1.Pod{}
-	if err := admission.Decode(req.Object.Raw, pod); err != nil {
+	pod, err := decodeMetadata(req.Object.Raw)
+	if err != nil {
 		return nil, err
 	}
 	name, err := sidecar.Named(pod)
@@ -91,15 +97,25 @@ func (h *Handler) patch(ctx context.Context, req webhook.AdmissionRequest) ([]js
 	if err != nil {
 		return nil, err
 	}
-	after := pod.DeepCopy()
-	if err := sidecar.Inject(after, &f.Spec, in); err != nil {
-		return nil, admission.Invalid("FluentPVC %s cannot be added to this Pod: %v", f.Name, err)
-	}
-	ops, err := sidecar.Patch(pod, after)
+	ops, err := h.inject(req.Object.Raw, pod, f, in)
 	if err != nil {
 		return nil, err
 	}
 	return ops, h.Bindings.Admit(ctx, req.Namespace, f, in.Claim, req.DryRun != nil && *req.DryRun)
+}
+
+// inject handles one Pod at a time, because it decodes and copies its lists.
+func (h *Handler) inject(raw []byte, pod *corev1.Pod, f *sondev1.FluentPVC, in sidecar.Injection) ([]jsonpatch.Operation, error) {
+	h.injecting.Lock()
+	defer h.injecting.Unlock()
+	if err := decodeLists(raw, pod); err != nil {
+		return nil, err
+	}
+	after := pod.DeepCopy()
+	if err := sidecar.Inject(after, &f.Spec, in); err != nil {
+		return nil, admission.Invalid("FluentPVC %s cannot be added to this Pod: %v", f.Name, err)
+	}
+	return sidecar.Patch(pod, after)
 }
 
 // fluentPVC returns the FluentPVC of this name with a valid stamp. A Pod may be created a moment after its FluentPVC, which the
@@ -179,8 +195,12 @@ func (h *Handler) used(ctx context.Context, key client.ObjectKey) (bool, *sondev
 	if !apierrors.IsNotFound(err) {
 		return false, nil, fmt.Errorf("get FluentPVCBinding %s: %w", key, err)
 	}
-	// A user may have made this claim, and its metadata large: fewreads cuts claims, but no metadata of one object.
-	err = h.Live.Get(ctx, key, &corev1.PersistentVolumeClaim{})
+	pvc := &metav1.PartialObjectMetadata{}
+	pvc.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("PersistentVolumeClaim"))
+	err = h.Live.Get(ctx, key, pvc)
+	if errors.Is(err, fewreads.ErrTooLarge) {
+		return true, nil, nil // whatever it has, it exists
+	}
 	if client.IgnoreNotFound(err) != nil {
 		return false, nil, fmt.Errorf("get PersistentVolumeClaim %s: %w", key, err)
 	}

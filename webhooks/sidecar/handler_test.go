@@ -21,6 +21,7 @@ import (
 
 	sondev1 "github.com/sonde-operator/sonde/api/v1alpha1"
 	"github.com/sonde-operator/sonde/internal/operator/claim"
+	"github.com/sonde-operator/sonde/internal/operator/fewreads"
 	"github.com/sonde-operator/sonde/internal/operator/pause"
 	"github.com/sonde-operator/sonde/webhooks/webhooktest"
 )
@@ -177,6 +178,22 @@ func TestAllowed(t *testing.T) {
 	}
 }
 
+// TestClaimTooLargeToRead: a claim that is too large to read exists, so a copied annotation names it in vain.
+func TestClaimTooLargeToRead(t *testing.T) {
+	pod, w := webPod(), newWorld()
+	pod.Annotations[sondev1.AnnotationClaim] = claim.Ref{FluentPVC: "logs", Claim: "logs-1"}.Sign(webhooktest.Key, "shop")
+	w.liveFuncs.Get = func(ctx context.Context, c client.WithWatch, key client.ObjectKey, o client.Object, opts ...client.GetOption) error {
+		if _, ok := o.(*metav1.PartialObjectMetadata); ok {
+			return fmt.Errorf("get: %w", fewreads.ErrTooLarge)
+		}
+		return c.Get(ctx, key, o, opts...)
+	}
+	req := request(t, pod)
+	if _, c := admitted(t, req, w.handler(t).Handle(t.Context(), req)); c == "logs-1" {
+		t.Error("the Pod keeps the name of a claim that exists")
+	}
+}
+
 func TestRefused(t *testing.T) {
 	boom := errors.New("no connection")
 	// breaks returns the functions of a reader that cannot read this kind.
@@ -212,7 +229,9 @@ func TestRefused(t *testing.T) {
 		code    int32
 		want    []string
 	}{
-		"no Pod":           {request: func(r *webhook.AdmissionRequest) { r.Object.Raw = []byte(`{"spec":{"containers":7}}`) }, code: webhooktest.Invalid, want: []string{"read the resource"}},
+		"no Pod": {request: func(r *webhook.AdmissionRequest) {
+			r.Object.Raw = []byte(`{"metadata":{"annotations":{"monitoring.openshift.tpg/fluent-pvc-name":"logs"}},"spec":{"containers":7}}`)
+		}, code: webhooktest.Invalid, want: []string{"read the resource"}},
 		"nothing":          {request: func(r *webhook.AdmissionRequest) { r.Object.Raw = nil }, code: webhooktest.Invalid, want: []string{"read the resource"}},
 		"two names":        {pod: func(p *corev1.Pod) { p.Labels = map[string]string{sondev1.KeyFluentPVC: "dumps"} }, code: webhooktest.Invalid, want: []string{"names two FluentPVCs", "remove one"}},
 		"not found":        {pod: names("dumps"), code: webhooktest.Invalid, want: []string{`FluentPVC "dumps" not found`, "kubectl get fluentpvcs"}},
@@ -242,7 +261,7 @@ func TestRefused(t *testing.T) {
 		"no review":            {world: func(w *world) { w.rights.err = boom }, code: webhooktest.Failed, want: []string{"no connection"}},
 		"no count":             {world: func(w *world) { w.cacheFuncs = breaks("BindingList") }, code: webhooktest.Failed, want: []string{"count the bindings of namespace shop: no connection"}},
 		"no binding":           {pod: signed, world: func(w *world) { w.liveFuncs = breaks("FluentPVCBinding") }, code: webhooktest.Failed, want: []string{"get FluentPVCBinding shop/logs-1: no connection"}},
-		"no claim":             {pod: signed, world: func(w *world) { w.liveFuncs = breaks("PersistentVolumeClaim") }, code: webhooktest.Failed, want: []string{"get PersistentVolumeClaim shop/logs-1: no connection"}},
+		"no claim":             {pod: signed, world: func(w *world) { w.liveFuncs = breaks("PartialObjectMetadata") }, code: webhooktest.Failed, want: []string{"get PersistentVolumeClaim shop/logs-1: no connection"}},
 		"panic":                {world: func(w *world) { w.rights.panics = true }, code: webhooktest.Failed, want: []string{"panic: out of order"}},
 		"an error of a length": {world: func(w *world) { w.rights.err = errors.New(strings.Repeat("é", 5000)) }, code: webhooktest.Failed, want: []string{"é"}},
 	}

@@ -15,6 +15,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	sondev1 "github.com/sonde-operator/sonde/api/v1alpha1"
 )
 
 // ErrTooLarge is the error of a read of an object that has more bytes than Limits allow.
@@ -37,15 +39,8 @@ type kept struct {
 		DeletionTimestamp *metav1.Time            `json:"deletionTimestamp,omitempty"`
 		DeletionGrace     *int64                  `json:"deletionGracePeriodSeconds,omitempty"`
 		OwnerReferences   []metav1.OwnerReference `json:"ownerReferences,omitempty"`
-		Labels            struct {
-			TraceRequired string `json:"monitoring.openshift.tpg/trace-required,omitempty"`
-			fluentPVC
-		} `json:"labels,omitzero"`
-		Annotations struct {
-			GatedByUID string `json:"monitoring.openshift.tpg/gated-by-uid,omitempty"`
-			Claim      string `json:"monitoring.openshift.tpg/fluent-pvc-claim,omitempty"`
-			fluentPVC
-		} `json:"annotations,omitzero"`
+		Labels            picked[podLabels]       `json:"labels,omitempty"`
+		Annotations       picked[podAnnotations]  `json:"annotations,omitempty"`
 	} `json:"metadata"`
 	Spec struct {
 		podSpec
@@ -64,12 +59,6 @@ type kept struct {
 	} `json:"status,omitzero"`
 }
 
-// fluentPVC are the keys by which a Pod names its FluentPVC.
-type fluentPVC struct {
-	Ours    *string `json:"monitoring.openshift.tpg/fluent-pvc-name,omitempty"`
-	Sources *string `json:"fluent-pvc-operator.tech.zozo.com/fluent-pvc-name,omitempty"`
-}
-
 // containerStatus is whether a container runs, and when it ended.
 type containerStatus struct {
 	Name         string `json:"name"`
@@ -83,28 +72,19 @@ type containerStatus struct {
 	} `json:"state,omitzero"`
 }
 
-// keptOwned are the fields of the claims and Jobs of FluentPVCs that the manager reads live.
+// keptOwned are the fields of the claims and Jobs of FluentPVCs that the manager reads live, and of the metadata of other objects.
 type keptOwned struct {
 	metav1.TypeMeta `json:",inline"`
 
 	Metadata struct {
-		Name              string                  `json:"name,omitempty"`
-		Namespace         string                  `json:"namespace,omitempty"`
-		UID               string                  `json:"uid,omitempty"`
-		ResourceVersion   string                  `json:"resourceVersion,omitempty"`
-		DeletionTimestamp *metav1.Time            `json:"deletionTimestamp,omitempty"`
-		OwnerReferences   []metav1.OwnerReference `json:"ownerReferences,omitempty"`
-		Labels            struct {
-			Kind      string `json:"monitoring.openshift.tpg/kind,omitempty"`
-			UID       string `json:"monitoring.openshift.tpg/uid,omitempty"`
-			TargetPod string `json:"monitoring.openshift.tpg/target-pod-uid,omitempty"`
-		} `json:"labels,omitzero"`
-		Annotations struct {
-			Owner     string  `json:"monitoring.openshift.tpg/owner,omitempty"`
-			Claim     string  `json:"monitoring.openshift.tpg/fluent-pvc-claim,omitempty"`
-			TargetPod string  `json:"monitoring.openshift.tpg/target-pod,omitempty"`
-			Discard   *string `json:"monitoring.openshift.tpg/discard,omitempty"`
-		} `json:"annotations,omitzero"`
+		Name              string                   `json:"name,omitempty"`
+		Namespace         string                   `json:"namespace,omitempty"`
+		UID               string                   `json:"uid,omitempty"`
+		ResourceVersion   string                   `json:"resourceVersion,omitempty"`
+		DeletionTimestamp *metav1.Time             `json:"deletionTimestamp,omitempty"`
+		OwnerReferences   []metav1.OwnerReference  `json:"ownerReferences,omitempty"`
+		Labels            picked[ownedLabels]      `json:"labels,omitempty"`
+		Annotations       picked[ownedAnnotations] `json:"annotations,omitempty"`
 	} `json:"metadata"`
 	Spec struct {
 		VolumeName string `json:"volumeName,omitempty"`
@@ -155,9 +135,14 @@ type cutting struct {
 
 // cut asks Cut for a part of an object.
 func (r *reader) cut(ctx context.Context, o client.Object) context.Context {
-	switch o.(type) {
+	switch o := o.(type) {
 	case *corev1.Pod, *appsv1.Deployment, *appsv1.StatefulSet, *appsv1.DaemonSet:
 		return context.WithValue(ctx, cutKey{}, cutting{func() any { return &kept{} }, r.limits.Bytes, maxKeptBytes})
+	case *metav1.PartialObjectMetadata:
+		if o.GroupVersionKind().Group == sondev1.GroupVersion.Group {
+			return ctx // the webhooks bound these, and the managed fields of captures are read
+		}
+		return context.WithValue(ctx, cutKey{}, cutting{func() any { return &keptOwned{} }, r.limits.Bytes, maxKeptBytes})
 	case *corev1.PersistentVolumeClaim, *batchv1.Job:
 		return context.WithValue(ctx, cutKey{}, cutting{func() any { return &keptOwned{} }, r.limits.Bytes, maxKeptBytes})
 	default:

@@ -25,8 +25,8 @@ type Limits struct {
 }
 
 // New returns a reader within limits. Other reads wait in the order of their calls. All users of one kind, such as all
-// controllers, must share a reader. Of Pods and workloads it reads the fields that the operator needs, if the configuration of
-// live has the wrapper Cut.
+// controllers, must share a reader. Of Pods, workloads, and metadata it reads the fields that the operator needs, if the configuration
+// of live has the wrapper Cut.
 func New(live client.Reader, operatorNamespace string, limits Limits) client.Reader {
 	return &reader{Reader: live, own: operatorNamespace, limits: limits, places: make(chan struct{}, limits.Places)}
 }

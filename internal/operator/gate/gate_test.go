@@ -137,6 +137,25 @@ func TestInject(t *testing.T) {
 	}
 }
 
+// TestManyGatesMakeASmallPatch: the API server copies the list for each operation of a patch.
+func TestManyGatesMakeASmallPatch(t *testing.T) {
+	for _, gates := range []int{1, maxRemoved, maxRemoved + 1, 20_000} {
+		pod := testPod()
+		for range gates {
+			pod.Spec.InitContainers = append(pod.Spec.InitContainers, corev1.Container{Name: gateconfig.ContainerName})
+		}
+		pod.Spec.InitContainers = append(pod.Spec.InitContainers, corev1.Container{Name: "migrate"})
+		ops, err := Inject(pod, testOptions().ForPod(pod))
+		if err != nil || len(ops) > maxRemoved+2 {
+			t.Fatalf("%d gates: %d operations, %v", gates, len(ops), err)
+		}
+		got := apply(t, pod, ops).Spec.InitContainers
+		if len(got) != 2 || got[0].Name != gateconfig.ContainerName || len(got[0].Args) == 0 || got[1].Name != "migrate" {
+			t.Errorf("%d gates become %+v", gates, got)
+		}
+	}
+}
+
 func golden(t *testing.T, name string, pod *corev1.Pod) {
 	t.Helper()
 	got, err := yaml.Marshal(pod)

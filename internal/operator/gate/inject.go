@@ -21,6 +21,10 @@ type Operation struct {
 
 const initContainers = "/spec/initContainers"
 
+// maxRemoved gates are removed one by one. The API server copies the list for each such operation, so tens of thousands would take it
+// seconds. A Pod cannot start with two containers of one name, so fields that these types do not have do not matter in a longer list.
+const maxRemoved = 4
+
 // Inject returns the patch that puts the gate before all init containers of a Pod, and the annotations that name the Trace. It is
 // empty for a Pod that has this gate already: the API server calls a webhook again after another one changed the Pod. Changes
 // that others made to the gate stay (the user of an SCC, the mount of a token, the image of a mirror). A gate of another Trace, or
@@ -52,6 +56,9 @@ func containers(pod *corev1.Pod, o Options) []Operation {
 		if isGate(c) {
 			ops = append(ops, Operation{Op: "remove", Path: initContainers + "/" + strconv.Itoa(i)})
 		}
+	}
+	if len(ops) > maxRemoved {
+		return []Operation{{Op: "replace", Path: initContainers, Value: append([]corev1.Container{gate}, slices.DeleteFunc(slices.Clone(inits), isGate)...)}}
 	}
 	return append(ops, Operation{Op: "add", Path: initContainers + "/0", Value: gate})
 }

@@ -4,14 +4,10 @@ import (
 	"context"
 	"fmt"
 	"net/http"
-	"sync"
 
 	"github.com/go-logr/logr"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/client-go/util/flowcontrol"
-	"k8s.io/utils/clock"
-	"k8s.io/utils/lru"
 	ctrl "sigs.k8s.io/controller-runtime"
 
 	sondev1 "github.com/sonde-operator/sonde/api/v1alpha1"
@@ -72,7 +68,7 @@ func (d delivery) record(n int64, outcome string) {
 	event := func(related runtime.Object, note string, args ...any) {
 		d.h.Recorder.Eventf(d.s.capture, related, corev1.EventTypeNormal, "ResultServed", "Serve", note, args...)
 	}
-	if !d.h.events.allow(d.s.capture.Common().TargetNamespace) {
+	if !d.h.events.Allow(d.s.capture.Common().TargetNamespace) {
 		event(nil, "More results were read than there are Events of: the audit record %s in the manager's log has each", audit.ResultServed)
 		return
 	}
@@ -89,35 +85,3 @@ func (d delivery) record(n int64, outcome string) {
 
 // shortName bounds a user's name in an Event.
 func shortName(name string) string { return text.Ellipsis(name, 128) }
-
-// Bounds of the Events of one namespace. The burst is one for each Pod of a large capture. The recorder remembers each for
-// up to 12 minutes, so without a bound a user who reads one byte at a time could fill the manager's memory.
-const (
-	eventBurst     = 200
-	eventRate      = 0.2  // for each second
-	eventNamespace = 1024 // namespaces whose Events are counted
-)
-
-// eventLimit bounds the Events for captures of each target namespace.
-type eventLimit struct {
-	clock clock.PassiveClock
-
-	mu     sync.Mutex
-	limits *lru.Cache
-}
-
-func newEventLimit(c clock.PassiveClock) *eventLimit {
-	return &eventLimit{clock: c, limits: lru.New(eventNamespace)}
-}
-
-// allow reports whether one more Event may be written in a namespace, and counts it.
-func (l *eventLimit) allow(namespace string) bool {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	limit, ok := l.limits.Get(namespace)
-	if !ok {
-		limit = flowcontrol.NewTokenBucketPassiveRateLimiterWithClock(eventRate, eventBurst, l.clock)
-		l.limits.Add(namespace, limit)
-	}
-	return limit.(flowcontrol.PassiveRateLimiter).TryAccept()
-}

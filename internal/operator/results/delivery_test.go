@@ -16,6 +16,7 @@ import (
 	testingclock "k8s.io/utils/clock/testing"
 
 	"github.com/sonde-operator/sonde/internal/operator/access"
+	"github.com/sonde-operator/sonde/internal/operator/eventlimit"
 )
 
 // sink keeps the Events that a real recorder writes.
@@ -60,7 +61,7 @@ func TestEachDownloadHasAnEvent(t *testing.T) {
 		t.Fatal(err)
 	}
 	w.handler.Recorder = broadcaster.NewRecorder(w.client.Scheme(), "sonde-results")
-	w.handler.events = newEventLimit(testingclock.NewFakePassiveClock(time.Now()))
+	w.handler.events = eventlimit.New(testingclock.NewFakePassiveClock(time.Now()))
 	served := func(file, user string, from, n int64, err error) {
 		d := delivery{h: w.handler, pod: "web-1", name: file, from: from, log: logr.Discard(), s: session{
 			capture: w.capture(), access: w.access(user, nil), who: access.Requester{Username: user},
@@ -91,16 +92,16 @@ func TestEachDownloadHasAnEvent(t *testing.T) {
 		t.Errorf("%d were merged", patched)
 	}
 
-	for i := range int64(3 * eventBurst) {
+	for i := range int64(3 * eventlimit.Burst) {
 		served("web-0.pcapng", "mallory", i, 1, nil)
 	}
-	if !eventually(func() bool { created, patched := s.notes(); return len(created) >= eventBurst+1 && patched > 0 }) {
+	if !eventually(func() bool { created, patched := s.notes(); return len(created) >= eventlimit.Burst+1 && patched > 0 }) {
 		t.Error("no Event says that there are more downloads")
 	}
-	if created, _ := s.notes(); len(created) != eventBurst+1 || !strings.Contains(strings.Join(created, "\n"), "More results were read") {
-		t.Errorf("%d Events, want %d and one that says that there were more", len(created), eventBurst)
+	if created, _ := s.notes(); len(created) != eventlimit.Burst+1 || !strings.Contains(strings.Join(created, "\n"), "More results were read") {
+		t.Errorf("%d Events, want %d and one that says that there were more", len(created), eventlimit.Burst)
 	}
-	if !w.handler.events.allow("elsewhere") {
+	if !w.handler.events.Allow("elsewhere") {
 		t.Error("the downloads of one namespace take the Events of another")
 	}
 }

@@ -25,6 +25,7 @@ import (
 	"github.com/sonde-operator/sonde/internal/kind"
 	"github.com/sonde-operator/sonde/internal/operator/access"
 	"github.com/sonde-operator/sonde/internal/operator/audit"
+	"github.com/sonde-operator/sonde/internal/operator/eventlimit"
 	"github.com/sonde-operator/sonde/internal/wire/account"
 	"github.com/sonde-operator/sonde/internal/wire/captureconfig"
 	"github.com/sonde-operator/sonde/internal/wire/connlimit"
@@ -86,7 +87,7 @@ type Handler struct {
 	Config
 	mux                *http.ServeMux
 	downloads, streams *places
-	events             *eventLimit
+	events             *eventlimit.Limit
 	refusals           *refusals
 
 	// Transport and intervals, which New sets.
@@ -101,7 +102,7 @@ func New(c Config) *Handler {
 		Config: c, mux: http.NewServeMux(),
 		downloads: newPlaces("downloads", maxDownloads, downloadsPerNamespace, downloadsPerUser, downloadSlice, c.Clock),
 		streams:   newPlaces("streams", maxStreams, streamsPerNamespace, streamsPerUser, streamSlice, c.Clock),
-		events:    newEventLimit(c.Clock),
+		events:    eventlimit.New(c.Clock),
 		refusals:  newRefusals(c.Clock),
 		connect:   connect, address: address,
 		poll: pollInterval, heartbeat: heartbeatInterval, recheck: recheckInterval, retry: retryInterval,

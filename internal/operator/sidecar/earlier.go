@@ -21,20 +21,18 @@ func removeEarlier(spec *corev1.PodSpec, t, earlier *sondev1.FluentPVCSpec, anno
 		sidecar := named(earlier.SidecarContainerTemplate.Name)
 		spec.Containers, spec.InitContainers = slices.DeleteFunc(spec.Containers, sidecar), slices.DeleteFunc(spec.InitContainers, sidecar)
 	}
-	var stale []corev1.Volume
+	stale := map[string]bool{} // a Pod may have tens of thousands of volumes and mounts
 	spec.Volumes = slices.DeleteFunc(spec.Volumes, func(v corev1.Volume) bool {
 		of := v.Name != t.PVCVolumeName && v.PersistentVolumeClaim != nil && v.PersistentVolumeClaim.ClaimName == claimOf(annotation)
 		if of {
-			stale = append(stale, v)
+			stale[v.Name] = true
 		}
 		return of
 	})
 	for _, list := range [][]corev1.Container{spec.InitContainers, spec.Containers} {
 		for i := range list {
 			p.removeFrom(&list[i])
-			list[i].VolumeMounts = slices.DeleteFunc(list[i].VolumeMounts, func(m corev1.VolumeMount) bool {
-				return slices.ContainsFunc(stale, func(v corev1.Volume) bool { return v.Name == m.Name })
-			})
+			list[i].VolumeMounts = slices.DeleteFunc(list[i].VolumeMounts, func(m corev1.VolumeMount) bool { return stale[m.Name] })
 		}
 	}
 }
@@ -54,7 +52,9 @@ func sameName(v corev1.Volume) func(corev1.Volume) bool {
 // removeFrom removes the mounts and variables that addTo has added to a container. Others of the same name are the user's.
 func (p parts) removeFrom(c *corev1.Container) {
 	for i := range p.mounts {
-		c.VolumeMounts = slices.DeleteFunc(c.VolumeMounts, func(m corev1.VolumeMount) bool { return equality.Semantic.DeepEqual(m, p.mounts[i]) })
+		c.VolumeMounts = slices.DeleteFunc(c.VolumeMounts, func(m corev1.VolumeMount) bool {
+			return m.MountPath == p.mounts[i].MountPath && equality.Semantic.DeepEqual(m, p.mounts[i]) // the first comparison is fast
+		})
 	}
 	for i := range p.envs {
 		c.Env = slices.DeleteFunc(c.Env, func(e corev1.EnvVar) bool { return sameEnv(p.envs[i], e) })

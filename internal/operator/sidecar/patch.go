@@ -2,6 +2,7 @@ package sidecar
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"maps"
@@ -51,38 +52,52 @@ func (d *differ) annotation(before, after map[string]string) {
 	}
 }
 
-// list compares two lists whose elements have a key, and the elements of the same key by element. A container may have several
-// variables of one key.
-func list[T any](d *differ, path string, before, after []T, key func(T) string, element func(d *differ, path string, before, after T)) {
+// maxEdits is how many elements of a list are removed, moved or replaced one by one. The API server copies the list for each such
+// operation: 55,000 would take it 15 s. No Pod of a real workload needs more than a few.
+const maxEdits = 16
+
+// list compares two lists whose elements have a key, and the elements of the same key by element, which returns the number of elements
+// that it replaces. A container may have several variables of one key. Over maxEdits it writes the whole list by one operation, which
+// loses the fields that our types do not know.
+func list[T any](d *differ, path string, before, after []T, key func(T) string, element func(d *differ, path string, before, after T) int) {
 	switch {
 	case len(after) == 0 && len(before) == 0:
-		return
 	case len(after) == 0:
 		d.add("remove", path, nil)
-		return
 	case len(before) == 0:
 		d.add("add", path, after)
-		return
+	default:
+		edits := &differ{}
+		if elements(edits, path, before, after, key, element) {
+			d.ops, d.err = append(d.ops, edits.ops...), cmp.Or(d.err, edits.err)
+		} else {
+			d.add("replace", path, after)
+		}
 	}
+}
+
+// elements writes the operations for single elements, and gives up with false when there are too many.
+func elements[T any](d *differ, path string, before, after []T, key func(T) string, element func(d *differ, path string, before, after T) int) bool {
 	wanted := map[string]bool{}
 	for _, e := range after {
 		wanted[key(e)] = true
 	}
-	have := slices.Clone(before)
+	have, edits := slices.Clone(before), 0
 	remove := func(i int) {
 		d.add("remove", path+"/"+strconv.Itoa(i), nil)
 		have = slices.Delete(have, i, i+1)
+		edits++
 	}
-	for i, e := range slices.Backward(before) { // from the end, so that indices stay valid
-		if !wanted[key(e)] {
+	for i := len(before) - 1; i >= 0 && edits <= maxEdits; i-- { // from the end, so that indices stay valid
+		if !wanted[key(before[i])] {
 			remove(i)
 		}
 	}
-	for i, e := range after {
-		at := path + "/" + strconv.Itoa(i)
+	for i := 0; i < len(after) && edits <= maxEdits; i++ {
+		e, at := after[i], path+"/"+strconv.Itoa(i)
 		same := func(h T) bool { return key(h) == key(e) }
 		if i < len(have) && same(have[i]) {
-			element(d, at, have[i], e)
+			edits += element(d, at, have[i], e)
 			continue
 		}
 		if later := slices.IndexFunc(have[i:], same); later >= 0 { // it moves here
@@ -91,24 +106,29 @@ func list[T any](d *differ, path string, before, after []T, key func(T) string, 
 		d.add("add", at, e)
 		have = slices.Insert(have, i, e)
 	}
-	for len(have) > len(after) {
+	for len(have) > len(after) && edits <= maxEdits {
 		remove(len(have) - 1)
 	}
+	return edits <= maxEdits
 }
 
-func replace[T any](d *differ, path string, before, after T) {
-	if !equality.Semantic.DeepEqual(before, after) {
-		d.add("replace", path, after)
+func replace[T any](d *differ, path string, before, after T) int {
+	if equality.Semantic.DeepEqual(before, after) {
+		return 0
 	}
+	d.add("replace", path, after)
+	return 1
 }
 
-func container(d *differ, path string, before, after corev1.Container) {
+func container(d *differ, path string, before, after corev1.Container) int {
 	list(d, path+"/env", before.Env, after.Env, func(e corev1.EnvVar) string { return e.Name }, replace)
 	list(d, path+"/volumeMounts", before.VolumeMounts, after.VolumeMounts, func(m corev1.VolumeMount) string { return m.MountPath }, replace)
 	before.Env, before.VolumeMounts, after.Env, after.VolumeMounts = nil, nil, nil, nil
-	if !equality.Semantic.DeepEqual(before, after) {
-		d.fields(path, before, after)
+	if equality.Semantic.DeepEqual(before, after) {
+		return 0
 	}
+	d.fields(path, before, after)
+	return 1
 }
 
 // fields compares the fields of a sidecar that was changed or replaced. It sets whole fields: the API server may leave out an empty

@@ -62,8 +62,15 @@ func CheckServiceAccount(job *batchv1.JobSpec, podServiceAccount string) error {
 	return nil
 }
 
+// MaxContainers of a Pod with a FluentPVC. Each gets the mounts and variables of the template, up to 32 KiB, so without a bound a
+// small Pod of 20,000 containers would make a patch of hundreds of MiB.
+const MaxContainers = 256
+
 // checkPod returns an error for a Pod that cannot have the volume. Windows Pods can, if the FluentPVC's images run there.
 func checkPod(pod *corev1.Pod, t *sondev1.FluentPVCSpec) error {
+	if n := len(pod.Spec.Containers) + len(pod.Spec.InitContainers); n > MaxContainers {
+		return fmt.Errorf("it has %d containers, and a Pod with a FluentPVC may have %d: distribute them over several Pods", n, MaxContainers)
+	}
 	if pod.Annotations[corev1.MirrorPodAnnotationKey] != "" {
 		return errors.New("it is a static Pod, which the kubelet starts from its own files: remove the FluentPVC's name from them")
 	}

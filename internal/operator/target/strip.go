@@ -126,10 +126,10 @@ func controller(o metav1.Object) []metav1.OwnerReference {
 }
 
 // workload keeps the controlling owner of a Pod unless it is a Job, which cannot be a target. Few Pods share a Job, so the
-// references to Jobs would take more memory than the rest of the Pods.
+// references to Jobs would take more memory than the rest of the Pods. Evictions of a Pod with a claim back off by its owner.
 func workload(pod *corev1.Pod) []metav1.OwnerReference {
 	owners := controller(pod)
-	if len(owners) > 0 && owners[0].Kind == "Job" {
+	if named := pod.Annotations[sondev1.AnnotationClaim]; len(owners) > 0 && owners[0].Kind == "Job" && (named == "" || len(named) > maxText) {
 		return nil
 	}
 	return owners
@@ -226,17 +226,29 @@ func claims(volumes []corev1.Volume) []corev1.Volume {
 	return kept
 }
 
-// states keeps whether the containers of a Pod with a FluentPVC run, and how they ended, but none of their texts. A Native sidecar is
-// an init container, so these are kept as containers too. Whether they run is left out: they are not the application that a sidecar
-// must not leave alone.
+// maxStates of a Pod's containers in the cache. A Pod may have thousands, and any Pod may have the annotation of a claim.
+const maxStates = 64
+
+// states keeps of a Pod with a FluentPVC which containers have ended or restarted, for one of them may be the sidecar, and two that
+// run: one more than the sidecar. It keeps none of their texts. A Native sidecar is an init container, so these are kept as containers
+// too. Whether they run is left out: they are not the application that a sidecar must not leave alone.
 func states(status *corev1.PodStatus) []corev1.ContainerStatus {
 	var kept []corev1.ContainerStatus
+	running := 0
 	for list, all := range [][]corev1.ContainerStatus{status.ContainerStatuses, status.InitContainerStatuses} {
 		for i := range all {
 			c := &all[i]
+			runs := c.State.Running != nil && list == 0
+			if runs {
+				running++
+			}
+			down := c.State.Terminated != nil || c.RestartCount > 0
+			if !down && (!runs || running > 2) || len(kept) == maxStates {
+				continue
+			}
 			state := corev1.ContainerStatus{Name: c.Name, RestartCount: c.RestartCount}
 			switch {
-			case c.State.Running != nil && list == 0:
+			case runs:
 				state.State.Running = &corev1.ContainerStateRunning{}
 			case c.State.Terminated != nil:
 				state.State.Terminated = &corev1.ContainerStateTerminated{ExitCode: c.State.Terminated.ExitCode}

@@ -95,7 +95,7 @@ func TestStripAgent(t *testing.T) {
 	withClaim.Status.InitContainerStatuses = []corev1.ContainerStatus{{Name: "sidecar", RestartCount: 2, State: runs}, {Name: "mesh", State: runs}, {Name: "setup", State: ended}}
 	keptClaim := *kept.DeepCopy()
 	keptClaim.Annotations = map[string]string{sondev1.AnnotationClaim: "logs/c/mac"}
-	keptClaim.Status.ContainerStatuses = []corev1.ContainerStatus{{Name: "app", State: runs}, {Name: "sidecar", RestartCount: 2}, {Name: "mesh"}, {Name: "setup", State: ended}}
+	keptClaim.Status.ContainerStatuses = []corev1.ContainerStatus{{Name: "app", State: runs}, {Name: "sidecar", RestartCount: 2}, {Name: "setup", State: ended}}
 
 	cases := map[string]struct {
 		in, want *corev1.Pod
@@ -117,6 +117,41 @@ func TestStripAgent(t *testing.T) {
 				t.Errorf("StripAgent twice (-want +got):\n%s", diff)
 			}
 		})
+	}
+}
+
+// TestStatesOfManyContainers: any user may give a Pod the annotation of a claim. A sidecar that has ended while another container runs
+// shows in what is kept, in whatever order the containers are.
+func TestStatesOfManyContainers(t *testing.T) {
+	states := map[byte]corev1.ContainerStatus{
+		'w': {State: corev1.ContainerState{Waiting: &corev1.ContainerStateWaiting{}}},
+		'r': {State: corev1.ContainerState{Running: &corev1.ContainerStateRunning{}}},
+		'a': {State: corev1.ContainerState{Running: &corev1.ContainerStateRunning{}}, RestartCount: 1},
+		'e': {State: corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{}}},
+	}
+	for containers, want := range map[string]string{
+		"wrwrwrwe": "rre", "errr": "err", "aaaa": "aaaa", "rrra": "rra", "www": "",
+		strings.Repeat("w", 4000) + "re":       "re",
+		strings.Repeat("r", 4000) + "e":        "rre",
+		"r" + strings.Repeat("e", 4000) + "r":  "r" + strings.Repeat("e", 63),
+		strings.Repeat("rwe", 2000) + "rrrrrr": "rere" + strings.Repeat("e", 60),
+	} {
+		pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Annotations: map[string]string{sondev1.AnnotationClaim: "x"}}}
+		for i := range len(containers) {
+			state := states[containers[i]]
+			state.Name = string(containers[i])
+			pod.Status.ContainerStatuses = append(pod.Status.ContainerStatuses, state)
+		}
+		got := ""
+		for _, c := range target.SlimPod(pod).Expand().Status.ContainerStatuses {
+			got += c.Name
+			if runs := c.State.Running != nil; runs != (c.Name == "r" || c.Name == "a") {
+				t.Errorf("%+v", c)
+			}
+		}
+		if got != want {
+			t.Errorf("of %.20s %s is kept, want %s", containers, got, want)
+		}
 	}
 }
 
@@ -228,11 +263,13 @@ func TestStripBoundsClaims(t *testing.T) {
 	}
 }
 
-// TestSlim checks the slim forms of Pods and Jobs. Only Pods of a workload keep their owner.
+// TestSlim checks the slim forms of Pods and Jobs. Only Pods of a workload, or with a claim, keep their owner.
 func TestSlim(t *testing.T) {
 	owned := func(kind string) metav1.ObjectMeta {
 		return metav1.ObjectMeta{Name: "p", OwnerReferences: []metav1.OwnerReference{{Kind: kind, Name: "o", UID: "owner", Controller: new(true)}}}
 	}
+	claiming := &corev1.Pod{ObjectMeta: owned("Job")}
+	claiming.Annotations = map[string]string{sondev1.AnnotationClaim: "x"}
 	labelled := func(namespace string) *corev1.Pod {
 		return &corev1.Pod{
 			ObjectMeta: metav1.ObjectMeta{Name: "p", Namespace: namespace, Labels: map[string]string{sondev1.LabelUID: "pc"}},
@@ -248,6 +285,7 @@ func TestSlim(t *testing.T) {
 		"an agent's Pod":   {labelled("sonde-system"), labelled("sonde-system")},
 		"a forged agent's": {labelled("shop"), &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "p", Namespace: "shop"}}},
 		"a Job's Pod":      {&corev1.Pod{ObjectMeta: owned("Job")}, &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "p"}}},
+		"one with a claim": {claiming, claiming},
 		"a Job":            {&batchv1.Job{ObjectMeta: metav1.ObjectMeta{Name: "j", Labels: map[string]string{"app": "x"}}, Spec: batchv1.JobSpec{Template: template}}, &batchv1.Job{ObjectMeta: metav1.ObjectMeta{Name: "j"}}},
 	} {
 		t.Run(name, func(t *testing.T) {

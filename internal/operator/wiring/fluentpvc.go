@@ -12,6 +12,7 @@ import (
 	sondev1 "github.com/sonde-operator/sonde/api/v1alpha1"
 	"github.com/sonde-operator/sonde/controllers/fluentpvc"
 	"github.com/sonde-operator/sonde/internal/operator/access"
+	"github.com/sonde-operator/sonde/internal/operator/eventlimit"
 	"github.com/sonde-operator/sonde/internal/operator/stamp"
 	"github.com/sonde-operator/sonde/internal/operator/webhookpath"
 	"github.com/sonde-operator/sonde/webhooks/admission"
@@ -34,7 +35,7 @@ func (m *manager) addFluentPVC(ctx context.Context, mgr ctrl.Manager) error {
 	}
 	r := &fluentpvc.Reconciler{
 		Client: mgr.GetClient(), Own: own, Live: m.tenants, Verify: verify, Permitted: permitted, PauseConfig: m.pauses, Key: m.key, Namespace: m.Agent.Namespace,
-		Recorder: mgr.GetEventRecorder("sonde"), Clock: clock.RealClock{}, Watchdog: m.watchdog,
+		Recorder: eventlimit.NewRecorder(mgr.GetEventRecorder("sonde"), mgr.GetScheme(), clock.RealClock{}), Clock: clock.RealClock{}, Watchdog: m.watchdog,
 	}
 	definitions := &fluentpvc.DefinitionReconciler{
 		Client: mgr.GetClient(), Configuration: m.podConfiguration, Verify: verify, Clock: clock.RealClock{}, Watchdog: m.watchdog,

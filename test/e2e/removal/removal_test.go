@@ -152,8 +152,10 @@ func TestDeletingTheNamespaceOfVolumes(t *testing.T) {
 				s.PVCFinalizerJobSpecTemplate.Template.Spec = cluster.FinalizerSpec("none")
 				s.Finalizer.MaxAttempts = 1
 			})
-			ended := cluster.WriterPod(v.pod.Namespace, "ended", failing)
-			cluster.Create(t, ended) // it writes, and ends by itself
+			ended := cluster.WriterPod(v.pod.Namespace, "ended", failing, "-stay")
+			cluster.Create(t, ended)
+			runs(t, ended) // otherwise it has no volume, and its claim is discarded
+			cluster.DeleteNow(t, ended)
 			cluster.AwaitBinding(t, ended.Namespace, cluster.ClaimOf(t, ended), sondev1.BindingFinalizerJobFailed, 2*time.Minute)
 			unbound := cluster.WriterPod(v.pod.Namespace, "unbound", failing)
 			unbound.Spec.NodeSelector = map[string]string{"no": "node"}
@@ -184,13 +186,19 @@ func liveVolume(t *testing.T) volume {
 	cluster.Create(t, p)
 	v := volume{p, cluster.ClaimOf(t, p)}
 	cluster.AwaitBinding(t, ns, v.claim, sondev1.BindingReady, time.Minute)
+	runs(t, p)
+	return v
+}
+
+// runs waits until a Pod runs.
+func runs(t *testing.T, p *corev1.Pod) {
+	t.Helper()
 	cluster.Eventually(t, time.Minute, "the Pod runs", func(ctx context.Context) error {
 		if err := cluster.Admin.Get(ctx, client.ObjectKeyFromObject(p), p); err != nil || p.Status.Phase != corev1.PodRunning {
 			return fmt.Errorf("phase %s: %w", p.Status.Phase, err)
 		}
 		return nil
 	})
-	return v
 }
 
 // kept asserts that the Pod still runs with its claim after the operator is gone.
