@@ -53,7 +53,7 @@ type Reconciler struct {
 	Stowaway       *Stowaway
 }
 
-// +kubebuilder:rbac:groups=monitoring.openshift.tpg,resources=interceptrequests,verbs=get;list;watch
+// +kubebuilder:rbac:groups=monitoring.openshift.tpg,resources=interceptrequests,verbs=list;watch
 // +kubebuilder:rbac:groups=monitoring.openshift.tpg,resources=interceptrequests/status,verbs=patch
 // +kubebuilder:rbac:groups=apps,namespace=sonde-system,resources=deployments,verbs=create
 // +kubebuilder:rbac:groups=apps,namespace=sonde-system,resources=deployments,resourceNames=sonde-stowaway,verbs=patch;delete

@@ -23,8 +23,6 @@ import (
 	"github.com/sonde-operator/sonde/webhooks/admission"
 )
 
-// +kubebuilder:rbac:groups=monitoring.openshift.tpg,resources=interceptrequests,verbs=get;list
-
 // maxPerNamespace is how many unfinished InterceptRequests a namespace may have.
 const maxPerNamespace = 50
 

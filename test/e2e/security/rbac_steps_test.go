@@ -49,6 +49,7 @@ func steps() []step {
 		{"clearing away an expired access", stepExpiry},
 		{"gating, and replacing what cannot be gated", stepGate},
 		{"giving a Pod a volume, and processing it", stepFluentPVC},
+		{"intercepting a port", stepIntercept},
 	}
 }
 
@@ -256,6 +257,16 @@ func stepFluentPVC(t *testing.T) {
 		t.Fatalf("discard: %v\n%s", err, out)
 	}
 	cluster.NoClaims(t, ns, time.Minute)
+}
+
+// stepIntercept intercepts a Pod's port, and lets go of it.
+func stepIntercept(t *testing.T) {
+	t.Helper()
+	ns := cluster.Namespace(t, nil)
+	cluster.Deployment(t, ns, "web", 1, "serve")
+	i := cluster.Intercept(t, ns, "web", 1, "--to", cluster.Laptop(t, "laptop"))
+	i.Interrupt(t)
+	cluster.NoIntercepts(t, time.Minute)
 }
 
 // stubAPIs are optional APIs that this cluster lacks, with just enough schema for the manager to create its objects.
