@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/sonde-operator/sonde/internal/wire/tunnel"
 	"github.com/sonde-operator/sonde/test/cluster"
 
 	authorizationv1 "k8s.io/api/authorization/v1"
@@ -28,7 +29,7 @@ import (
 // creating an object by server-side apply, or setting an owner under OpenShift's OwnerReferencesPermissionEnforcement.
 // TestRbacHiddenRights shows that these rights are needed.
 func kept(r rights.Right) bool {
-	return r.Name != "" && (r.Verb == "create" || r.Verb == "delete") && r.Resource != "secrets" && r.Resource != "leases"
+	return r.Name != "" && (r.Verb == "create" || r.Verb == "delete") && r.Resource != "secrets" && r.Resource != "leases" && r.Name != tunnel.Name
 }
 
 // A named step uses each right of the manager. Without the right, that step's request is refused, because no other rule
