@@ -141,11 +141,11 @@ func (w *world) status() *tunnel.Status {
 }
 
 // eventually waits for a condition.
-func eventually(t testing.TB, within time.Duration, what string, holds func() bool) {
-	t.Helper()
+func eventually(tb testing.TB, within time.Duration, what string, holds func() bool) {
+	tb.Helper()
 	for end := time.Now().Add(within); !holds(); time.Sleep(5 * time.Millisecond) {
 		if time.Now().After(end) {
-			t.Fatalf("not within %s: %s", within, what)
+			tb.Fatalf("not within %s: %s", within, what)
 		}
 	}
 }
@@ -244,15 +244,15 @@ type tables struct {
 	done chan struct{}
 }
 
-func watch(t testing.TB, p *tunnel.Peer) *tables {
-	t.Helper()
-	r, err := tunnel.NewRequest(t.Context(), http.MethodGet, tunnel.PathRoutes, nil)
+func watch(tb testing.TB, p *tunnel.Peer) *tables {
+	tb.Helper()
+	r, err := tunnel.NewRequest(tb.Context(), http.MethodGet, tunnel.PathRoutes, nil)
 	if err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
-	response, err := p.Do(r)
+	response, err := p.Do(r) //nolint:bodyclose // it is read until the peer goes
 	if err != nil || response.StatusCode != http.StatusOK {
-		t.Fatalf("routes: %v, %v", response, err)
+		tb.Fatalf("routes: %v, %v", response, err)
 	}
 	w := &tables{done: make(chan struct{})}
 	go func() {
@@ -289,15 +289,15 @@ func (w *tables) live() string {
 	return strings.Join(ids, " ")
 }
 
-func (w *tables) await(t testing.TB, within time.Duration, want string) {
-	t.Helper()
-	eventually(t, within, "routes "+want, func() bool { return w.live() == want })
+func (w *tables) await(tb testing.TB, within time.Duration, want string) {
+	tb.Helper()
+	eventually(tb, within, "routes "+want, func() bool { return w.live() == want })
 }
 
 // say opens a stream, sends text, and returns all that comes back.
-func say(t testing.TB, p *tunnel.Peer, route, text string) (string, error) {
-	t.Helper()
-	s, err := p.Open(t.Context(), tunnel.PathOpen+route, nil)
+func say(tb testing.TB, p *tunnel.Peer, route, text string) (string, error) {
+	tb.Helper()
+	s, err := p.Open(tb.Context(), tunnel.PathOpen+route, nil)
 	if err != nil {
 		return "", err
 	}
@@ -328,9 +328,9 @@ type shop struct {
 	a, b                 tunnel.Route
 }
 
-func newShop(t testing.TB) *shop {
-	t.Helper()
-	s := &shop{world: newWorld(t), alice: identity(t), bob: identity(t), one: identity(t), two: identity(t)}
+func newShop(tb testing.TB) *shop {
+	tb.Helper()
+	s := &shop{world: newWorld(tb), alice: identity(tb), bob: identity(tb), one: identity(tb), two: identity(tb)}
 	s.carriers = []tunnel.Carrier{{Pod: "p1", Name: "shop/web-1", Key: s.one.Key}, {Pod: "p2", Name: "shop/web-2", Key: s.two.Key}}
 	at := time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
 	s.a = tunnel.Route{ID: "a", Name: "shop/alice", Created: at, ClientKey: s.alice.Key, Port: 8080, Pods: []string{"p1", "p2"}}
@@ -677,7 +677,7 @@ func TestHostileUpgrades(t *testing.T) {
 		"pipelined request": {request: goodUpgrade + "GET /v1/client HTTP/1.1\r\n\r\n", want: http.StatusSwitchingProtocols}, // no handshake: closed
 	} {
 		t.Run(name, func(t *testing.T) {
-			response, conn := w.upgrade(tc.request)
+			response, conn := w.upgrade(tc.request) //nolint:bodyclose // the body is the connection
 			got := 0
 			if response != nil {
 				got = response.StatusCode

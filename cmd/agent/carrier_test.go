@@ -126,7 +126,9 @@ func TestConfinedCarrier(t *testing.T) {
 	if err := cmd.Wait(); err != nil {
 		t.Errorf("the carrier ended with %v: %s", err, stderr.String())
 	}
-	_ = <-opener
+	if err := <-opener; err != nil {
+		t.Logf("the opener ended with: %v", err)
+	}
 	pod.mu.Lock()
 	defer pod.mu.Unlock()
 	if len(pod.steered) != 2 || !pod.steered[0] || pod.steered[1] {

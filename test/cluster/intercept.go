@@ -25,7 +25,7 @@ import (
 // Laptop answers every request with its name, and returns the address that it listens on.
 func Laptop(t *testing.T, name string) string {
 	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
+	l, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -127,7 +127,7 @@ func NoIntercepts(t *testing.T, within time.Duration) {
 		}
 		err := Admin.Get(ctx, client.ObjectKey{Namespace: OperatorNamespace, Name: tunnel.Name}, &corev1.Service{})
 		if !apierrors.IsNotFound(err) {
-			return fmt.Errorf("Stowaway's Service: %w", err)
+			return fmt.Errorf("get the Service of Stowaway: %w", err)
 		}
 		return nil
 	})

@@ -123,8 +123,10 @@ func TestTunnel(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if _, err := peer.Do(r); err != nil {
+		if response, err := peer.Do(r); err != nil {
 			t.Error(err)
+		} else {
+			_ = response.Body.Close()
 		}
 		if got := <-reports; got.Pod != "p" {
 			t.Errorf("report %+v", got)

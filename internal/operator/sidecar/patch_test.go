@@ -111,9 +111,20 @@ func TestForgedPodsMakeSmallPatches(t *testing.T) {
 // TestPatchesOfLists compares lists before and after with what their patch makes, with keys that come several times.
 func TestPatchesOfLists(t *testing.T) {
 	for _, tc := range [][2]string{
-		{"abc", "abc"}, {"abc", "ac"}, {"abc", "cab"}, {"aab", "ab"}, {"aab", "ba"}, {"", "a"}, {"a", ""}, {"abab", "bb"},
-		{strings.Repeat("ab", 50), strings.Repeat("b", 50)}, {strings.Repeat("ab", 50), strings.Repeat("ba", 50)}, {"a" + strings.Repeat("x", 50), strings.Repeat("x", 50)},
-		{strings.Repeat("a", maxEdits) + "b", "b"}, {strings.Repeat("a", maxEdits+1) + "b", "b"}, {"b" + strings.Repeat("a", maxEdits), "b"},
+		{"abc", "abc"},
+		{"abc", "ac"},
+		{"abc", "cab"},
+		{"aab", "ab"},
+		{"aab", "ba"},
+		{"", "a"},
+		{"a", ""},
+		{"abab", "bb"},
+		{strings.Repeat("ab", 50), strings.Repeat("b", 50)},
+		{strings.Repeat("ab", 50), strings.Repeat("ba", 50)},
+		{"a" + strings.Repeat("x", 50), strings.Repeat("x", 50)},
+		{strings.Repeat("a", maxEdits) + "b", "b"},
+		{strings.Repeat("a", maxEdits+1) + "b", "b"},
+		{"b" + strings.Repeat("a", maxEdits), "b"},
 	} {
 		before, after := testPod(), testPod()
 		env := func(s string) (list []corev1.EnvVar) {
