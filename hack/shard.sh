@@ -129,7 +129,10 @@ kernels)
 	;;
 schedules) $make test-schedules SCHEDULES=1000 ;;
 fluentpvc) e2e '^TestFluentPVC' ;;
-intercept) e2e '^TestIntercept' ;;
+intercept)
+	go test -count=1 -v -run '^TestMemory$' ./agents/stowaway
+	e2e '^TestIntercept'
+	;;
 floods) # of one node, which the flooder and its victim share
 	own_cluster
 	export NODES=1 SONDE_FLOODS_TABLE=$PWD/build/floods.md
