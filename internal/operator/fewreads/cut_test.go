@@ -387,9 +387,9 @@ func TestReadsOnTheHeap(t *testing.T) {
 		"a Pod": {pod(crafted()), 0, func(ctx context.Context, r client.Reader) error {
 			return r.Get(ctx, client.ObjectKey{Namespace: "shop", Name: "web-1"}, &corev1.Pod{})
 		}, 16 << 20, 32 << 20},
-		"a claim, by the webhook for Pods": {claim, 0, func(ctx context.Context, r client.Reader) error {
+		"a claim": {claim, 0, func(ctx context.Context, r client.Reader) error {
 			return r.Get(ctx, client.ObjectKeyFromObject(claim), &corev1.PersistentVolumeClaim{})
-		}, 8 << 20, 20 << 20},
+		}, 12 << 20, 20 << 20},
 		"a Job": {job, 0, func(ctx context.Context, r client.Reader) error {
 			return r.Get(ctx, client.ObjectKeyFromObject(job), &batchv1.Job{})
 		}, 16 << 20, 20 << 20},
