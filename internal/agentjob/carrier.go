@@ -76,10 +76,6 @@ func CarrierSecret(o Options, p CarrierPlan, identity []byte) *corev1.Secret {
 
 // Carrier returns the Job that intercepts ports of one Pod: an opener and its carrier.
 func Carrier(o Options, p CarrierPlan) *batchv1.Job {
-	object := carrierMeta(o, p)
-	template := *object.DeepCopy()
-	template.Name, template.Namespace = "", ""
-	template.Annotations["openshift.io/required-scc"] = RequiredSCC
 	spec := NodePod(p.Pod.Spec.NodeName, 2, opener(o, p), carrier(o, p))
 	spec.Volumes = []corev1.Volume{
 		{Name: volumeControl, VolumeSource: corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{
@@ -87,15 +83,7 @@ func Carrier(o Options, p CarrierPlan) *batchv1.Job {
 		}}},
 		{Name: volumeTLS, VolumeSource: corev1.VolumeSource{Secret: &corev1.SecretVolumeSource{SecretName: p.Name, DefaultMode: new(int32(0o444))}}},
 	}
-	replace := batchv1.Failed // never a second carrier beside one that is still ending
-	return &batchv1.Job{
-		ObjectMeta: object,
-		Spec: batchv1.JobSpec{
-			Parallelism: new(int32(1)), Completions: new(int32(1)), BackoffLimit: new(int32(0)), PodReplacementPolicy: &replace,
-			ActiveDeadlineSeconds: new(seconds(carrierDeadline)), TTLSecondsAfterFinished: new(int32(seconds(carrierKept))),
-			Template: corev1.PodTemplateSpec{ObjectMeta: template, Spec: spec},
-		},
-	}
+	return once(carrierMeta(o, p), spec, carrierDeadline, carrierKept)
 }
 
 // opener returns the container with rights on the node. It enters the target's network namespace and steers its ports.

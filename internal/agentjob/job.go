@@ -73,6 +73,11 @@ func ForPod(o Options, owner sondev1.AgentJobOwner, a Agent) *batchv1.Job {
 	object.Annotations[sondev1.AnnotationTargetNode] = a.Target.Spec.NodeName
 	maps.Copy(object.Annotations, a.Annotations)
 
+	return once(object, a.Spec, a.Deadline, a.Kept)
+}
+
+// once returns a Job that runs one Pod, once. Kubernetes ends it by its deadline, and keeps it for a while after its end.
+func once(object metav1.ObjectMeta, spec corev1.PodSpec, deadline, kept time.Duration) *batchv1.Job {
 	template := metav1.ObjectMeta{Labels: maps.Clone(object.Labels), Annotations: maps.Clone(object.Annotations)}
 	template.Annotations["openshift.io/required-scc"] = RequiredSCC
 	replace := batchv1.Failed // never a second agent beside one that is still ending
@@ -81,9 +86,9 @@ func ForPod(o Options, owner sondev1.AgentJobOwner, a Agent) *batchv1.Job {
 		Spec: batchv1.JobSpec{
 			Parallelism: new(int32(1)), Completions: new(int32(1)), BackoffLimit: new(int32(0)),
 			PodReplacementPolicy:    &replace,
-			ActiveDeadlineSeconds:   new(seconds(a.Deadline)),
-			TTLSecondsAfterFinished: new(int32(seconds(a.Kept))),
-			Template:                corev1.PodTemplateSpec{ObjectMeta: template, Spec: a.Spec},
+			ActiveDeadlineSeconds:   new(seconds(deadline)),
+			TTLSecondsAfterFinished: new(int32(seconds(kept))),
+			Template:                corev1.PodTemplateSpec{ObjectMeta: template, Spec: spec},
 		},
 	}
 }

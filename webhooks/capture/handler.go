@@ -15,7 +15,6 @@ import (
 	"github.com/sonde-operator/sonde/internal/kind"
 	"github.com/sonde-operator/sonde/internal/operator/access"
 	"github.com/sonde-operator/sonde/internal/operator/ceiling"
-	"github.com/sonde-operator/sonde/internal/operator/pause"
 	"github.com/sonde-operator/sonde/internal/operator/stamp"
 	"github.com/sonde-operator/sonde/webhooks/admission"
 )
@@ -96,7 +95,7 @@ func (h *Handler) decide(ctx context.Context, capture sondev1.Capture, who acces
 	if err := h.Ceilings.Check(common); err != nil {
 		return decision{}, admission.Forbidden("%v", err)
 	}
-	if err := h.checkPause(ctx); err != nil {
+	if err := admission.RequireRunning(ctx, h.Live, h.OperatorNamespace, h.Kind.Name); err != nil {
 		return decision{}, err
 	}
 	in := common.TargetNamespace
@@ -136,18 +135,6 @@ func (h *Handler) checkNamespaces(ctx context.Context, home, in string) error {
 		return admission.Forbidden("namespace %s is the operator's own: nothing is captured from there or in there; create the %s in the namespace of its target", h.OperatorNamespace, h.Kind.Name)
 	}
 	return admission.RequireHub(ctx, h.Live, h.Kind.Name, home, in)
-}
-
-// checkPause refuses every capture while the operator is paused.
-func (h *Handler) checkPause(ctx context.Context) error {
-	paused, err := pause.Requested(ctx, h.Live, h.OperatorNamespace)
-	if err != nil {
-		return err
-	}
-	if paused {
-		return admission.Forbidden("%s", pause.Message(h.OperatorNamespace, h.Kind.Name))
-	}
-	return nil
 }
 
 // checkTarget decides on a target, and returns the spec of its Pods.

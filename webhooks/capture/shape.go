@@ -5,7 +5,6 @@ import (
 	"time"
 
 	sondev1 "github.com/sonde-operator/sonde/api/v1alpha1"
-	"github.com/sonde-operator/sonde/internal/wire/duration"
 	"github.com/sonde-operator/sonde/webhooks/admission"
 )
 
@@ -40,23 +39,9 @@ func checkTarget(capture sondev1.Capture, namespace, deployment string, ref *son
 }
 
 func checkDuration(text string) error {
-	return checkTime("duration", text, minDuration, maxDuration, "between 1s and 24h")
+	return admission.CheckTime("duration", text, minDuration, maxDuration, "between 1s and 24h")
 }
 
 func checkRetain(text string) error {
-	return checkTime("retainFor", text, minRetain, maxRetain, "between 10s and 168h")
-}
-
-func checkTime(field, text string, least, most time.Duration, bounds string) error {
-	if len(text) > 16 {
-		return admission.Invalid("%s has %d characters: write seconds, like \"30\", or hours, minutes and seconds, like \"90s\", \"5m\" or \"1h30m\"", field, len(text))
-	}
-	d, err := duration.Parse(text)
-	if err != nil {
-		return admission.Invalid("%s: %v", field, err)
-	}
-	if d < least || d > most {
-		return admission.Invalid("%s must lie %s", field, bounds)
-	}
-	return nil
+	return admission.CheckTime("retainFor", text, minRetain, maxRetain, "between 10s and 168h")
 }

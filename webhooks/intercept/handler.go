@@ -16,7 +16,6 @@ import (
 	sondev1 "github.com/sonde-operator/sonde/api/v1alpha1"
 	"github.com/sonde-operator/sonde/internal/kind"
 	"github.com/sonde-operator/sonde/internal/operator/access"
-	"github.com/sonde-operator/sonde/internal/operator/pause"
 	"github.com/sonde-operator/sonde/internal/operator/route"
 	"github.com/sonde-operator/sonde/internal/operator/stamp"
 	"github.com/sonde-operator/sonde/internal/operator/target"
@@ -71,7 +70,7 @@ func (h *Handler) decide(ctx context.Context, r *sondev1.InterceptRequest, who a
 	if err := checkShape(r); err != nil {
 		return "", err
 	}
-	if err := h.checkPause(ctx); err != nil {
+	if err := admission.RequireRunning(ctx, h.Live, h.OperatorNamespace, kind.Intercept.Name); err != nil {
 		return "", err
 	}
 	in, ref := r.AgentTarget()
@@ -100,17 +99,6 @@ func (h *Handler) decide(ctx context.Context, r *sondev1.InterceptRequest, who a
 		return "", err
 	}
 	return string(ns.UID), h.checkOthers(ctx, r, in, ref)
-}
-
-func (h *Handler) checkPause(ctx context.Context) error {
-	paused, err := pause.Requested(ctx, h.Live, h.OperatorNamespace)
-	if err != nil {
-		return err
-	}
-	if paused {
-		return admission.Forbidden("%s", pause.Message(h.OperatorNamespace, kind.Intercept.Name))
-	}
-	return nil
 }
 
 func (h *Handler) checkTarget(ctx context.Context, r *sondev1.InterceptRequest, in string, ref sondev1.TargetReference) error {

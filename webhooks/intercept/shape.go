@@ -6,7 +6,6 @@ import (
 	"time"
 
 	sondev1 "github.com/sonde-operator/sonde/api/v1alpha1"
-	"github.com/sonde-operator/sonde/internal/wire/duration"
 	"github.com/sonde-operator/sonde/webhooks/admission"
 )
 
@@ -31,23 +30,9 @@ func checkShape(r *sondev1.InterceptRequest) error {
 		return admission.Invalid("targetContainerPort must be a TCP port on which the workload listens, from 1 to 65535")
 	}
 	return cmp.Or(
-		checkTime("gracePeriod", s.GracePeriod, time.Second, 10*time.Minute, "between 1s and 10m"),
-		checkTime("expiresAfter", s.ExpiresAfter, 10*time.Second, 24*time.Hour, "between 10s and 24h"),
+		admission.CheckTime("gracePeriod", s.GracePeriod, time.Second, 10*time.Minute, "between 1s and 10m"),
+		admission.CheckTime("expiresAfter", s.ExpiresAfter, 10*time.Second, 24*time.Hour, "between 10s and 24h"),
 	)
-}
-
-func checkTime(field, text string, least, most time.Duration, bounds string) error {
-	if len(text) > 16 {
-		return admission.Invalid("%s has %d characters: write seconds, like \"30\", or hours, minutes and seconds, like \"90s\", \"5m\" or \"1h30m\"", field, len(text))
-	}
-	d, err := duration.Parse(text)
-	if err != nil {
-		return admission.Invalid("%s: %v", field, err)
-	}
-	if d < least || d > most {
-		return admission.Invalid("%s must lie %s", field, bounds)
-	}
-	return nil
 }
 
 // compareHeaders orders the conditions of a match, so that matches can be compared.
