@@ -229,17 +229,15 @@ const (
 
 // Reasons of an InterceptRequest's conditions.
 const (
-	ReasonStowawayReady       = "StowawayReady"       //
-	ReasonStowawayStarting    = "StowawayStarting"    // its Pod is not ready yet
-	ReasonStowawayUnreachable = "StowawayUnreachable" // the manager gets no answer from it
-	ReasonClientConnected     = "ClientConnected"     //
-	ReasonClientAwaited       = "ClientAwaited"       // it never connected
-	ReasonClientLost          = "ClientLost"          // it was connected
-	ReasonIntercepted         = "Intercepted"         //
-	ReasonCarriersStarting    = "CarriersStarting"    //
-	ReasonCarrierFailed       = "CarrierFailed"       // the Job of a Pod has failed; another follows
-	ReasonNotInterceptable    = "NotInterceptable"    // the Pods use their node's network, or run in virtual machines
-	ReasonExpired             = "Expired"             // expiresAfter has passed
+	ReasonStowawayReady    = "StowawayReady"    //
+	ReasonStowawayStarting = "StowawayStarting" // its Pod is not ready yet
+	ReasonClientConnected  = "ClientConnected"  //
+	ReasonClientAwaited    = "ClientAwaited"    // it never connected
+	ReasonClientLost       = "ClientLost"       // it was connected
+	ReasonIntercepted      = "Intercepted"      //
+	ReasonCarriersStarting = "CarriersStarting" //
+	ReasonNotInterceptable = "NotInterceptable" // the Pods use their node's network, or run in virtual machines
+	ReasonExpired          = "Expired"          // expiresAfter has passed
 )
 
 // InterceptPod is the state of one Pod of the target.

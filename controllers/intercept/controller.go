@@ -24,7 +24,7 @@ import (
 const (
 	// pollInterval is how often Stowaway is asked while a request lives.
 	pollInterval = time.Second
-	// countersInterval is the least time between two writes of a status that differs in counters alone.
+	// countersInterval is about how often a status is written that differs in counters alone.
 	countersInterval = 10 * time.Second
 )
 

@@ -10,6 +10,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	sondev1 "github.com/sonde-operator/sonde/api/v1alpha1"
@@ -31,9 +32,8 @@ type observation struct {
 	carriers map[types.UID][]*carrier
 	// stowaway is what exists of it.
 	stowaway stowawayObjects
-	// status is Stowaway's answer; nil if it gave none, and unreachable says why.
-	status      *tunnel.Status
-	unreachable error
+	// status is Stowaway's answer; nil if it gave none.
+	status *tunnel.Status
 }
 
 // request is one InterceptRequest.
@@ -41,9 +41,8 @@ type request struct {
 	*sondev1.InterceptRequest
 	// expires is when it ends.
 	expires time.Time
-	// refusal is the reason why it may not run, with a message; empty if it may. final says that it can never run again.
+	// refusal is the reason why it may never run again, with a message; empty if it may run.
 	refusal, message string
-	final            bool
 	pods             []*slim.Pod
 	targetFound      bool
 }
@@ -170,7 +169,7 @@ func (r *Reconciler) review(ctx context.Context, q *request, who access.Requeste
 
 // refuse records why the request may not run, which it never may again.
 func (q *request) refuse(reason, message string) {
-	q.refusal, q.message, q.final = reason, message, true
+	q.refusal, q.message = reason, message
 }
 
 func (r *Reconciler) checkNamespaces(ctx context.Context, q *request, claim stamp.Claim) error {
@@ -256,8 +255,8 @@ func (r *Reconciler) observeStowaway(ctx context.Context, o *observation) error 
 		return err
 	}
 	if o.stowaway.deployment && o.stowaway.secret && o.stowaway.service {
-		o.status, o.unreachable = r.Stowaway.Status(ctx, &o.stowaway)
-		if o.unreachable != nil {
+		if o.status, err = r.Stowaway.Status(ctx, &o.stowaway); err != nil {
+			ctrl.LoggerFrom(ctx).V(1).Info("Waiting for Stowaway", "reason", err.Error())
 			o.stowaway.waiting = r.whyNotReady(ctx)
 		}
 	}

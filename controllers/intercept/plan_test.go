@@ -1,7 +1,6 @@
 package intercept
 
 import (
-	"errors"
 	"testing"
 	"time"
 
@@ -187,7 +186,7 @@ func TestStatus(t *testing.T) {
 		phase   sondev1.InterceptPhase
 		reasons map[string]string
 	}{
-		"Stowaway starts": {phase: sondev1.InterceptPending, reasons: map[string]string{"StowawayReady": "StowawayStarting", "Intercepted": "CarriersStarting"}},
+		"Stowaway starts": {phase: sondev1.InterceptPending, reasons: map[string]string{"StowawayReady": "StowawayStarting", "ClientConnected": "StowawayStarting", "Intercepted": "CarriersStarting"}},
 		"no client yet": {
 			status: &tunnel.Status{}, phase: sondev1.InterceptPending,
 			reasons: map[string]string{"StowawayReady": "StowawayReady", "ClientConnected": "ClientAwaited", "Intercepted": "CarriersStarting"},
@@ -227,9 +226,6 @@ func TestStatus(t *testing.T) {
 				tc.change(q)
 			}
 			o := &observation{requests: []*request{q}, carriers: running, stowaway: up, status: tc.status}
-			if tc.status == nil {
-				o.unreachable = errors.New("connection refused")
-			}
 			p := planFor(o, noon)
 			statusOf(q, o, p, &actions{}, noon)
 			if q.Status.Phase != tc.phase || q.Status.Active != (tc.phase == sondev1.InterceptActive) {

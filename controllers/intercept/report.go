@@ -44,7 +44,8 @@ func (r *Reconciler) report(ctx context.Context, o *observation, p *plan, done *
 	return errors.Join(errs...)
 }
 
-// worthWriting reports whether a status differs in more than counters, or has not been written for a while.
+// worthWriting reports whether a status differs in more than counters and heartbeat. A status that differs in these alone is written
+// in one second of countersInterval, so that busy intercepts do not write every second.
 func worthWriting(was, is *sondev1.InterceptRequestStatus, now time.Time) bool {
 	if equality.Semantic.DeepEqual(was, is) {
 		return false
@@ -129,6 +130,7 @@ func stowawayCondition(s *sondev1.InterceptRequestStatus, o *observation, set fu
 		message += ": " + text.Ellipsis(o.stowaway.waiting, maxMessage)
 	}
 	set(sondev1.ConditionStowawayReady, metav1.ConditionFalse, sondev1.ReasonStowawayStarting, message)
+	set(sondev1.ConditionClientConnected, metav1.ConditionUnknown, sondev1.ReasonStowawayStarting, "not known before the cluster's end of the tunnel runs")
 	return false
 }
 
