@@ -450,6 +450,6 @@ func otherRows() map[string]row {
 		"the app speaks first":             {then: []clientStep{{"ready\r\n", "QUIT\r\n"}}, app: "QUIT\r\n", back: "220 ready\r\n221 bye\r\n", appSays: greeting},
 		"the app speaks first, then alice": {then: []clientStep{{"ready\r\n", alice}}, app: alice, back: "220 ready\r\n", appSays: greeting},
 		"the client speaks first":          inPort(row{then: []clientStep{{"ready\r\n", "QUIT\r\n"}}, client: "QUIT\r\n", back: "220 ready\r\n221 bye\r\n", clientSays: greeting}),
-		"nobody is live":                   {routes: []tunnel.TableRoute{dead(whole("a"))}, then: []clientStep{{"ready\r\n", "QUIT\r\n"}}, app: "QUIT\r\n", back: "220 ready\r\n221 bye\r\n", appSays: greeting},
+		"no client is connected":           {routes: []tunnel.TableRoute{dead(whole("a"))}, then: []clientStep{{"ready\r\n", "QUIT\r\n"}}, app: "QUIT\r\n", back: "220 ready\r\n221 bye\r\n", appSays: greeting},
 	}
 }

@@ -58,8 +58,8 @@ type exchange struct {
 	asked, answered bool
 	// abandoned: the upstream did not take the whole request.
 	abandoned bool
-	// expects a 100. continued: it came. started: the body did. skipped: the final response came before both, so nobody knows
-	// whether the body follows.
+	// expects: the request waits for a 100. continued: the 100 came. started: the body came. skipped: the final response came before
+	// both, so the body may follow or not.
 	expects, continued, started, skipped bool
 	upgrade, last, recorded              bool
 	// endless: the client's response ends nowhere.

@@ -18,7 +18,7 @@ import (
 // raced: the race detector makes everything slow.
 var raced bool
 
-// TestDevelopers sends mixed requests of three developers and of nobody over many connections, pipelined and with bodies. Each
+// TestDevelopers sends requests of three developers and of other users over many connections, pipelined and with bodies. Each
 // request says who must answer it.
 func TestDevelopers(t *testing.T) {
 	const workers = 8

@@ -52,7 +52,7 @@ func compareWithNetHTTP(t *testing.T, h *head, text []byte) {
 	in := bufio.NewReader(bytes.NewReader(text))
 	r, err := http.ReadRequest(in)
 	if err != nil {
-		return // net/http refuses more, for example what is no URL
+		return // net/http also refuses other heads, for example those with an invalid URL
 	}
 	if rest := in.Buffered(); rest != 0 {
 		t.Fatalf("net/http ends the head %d bytes earlier", rest)

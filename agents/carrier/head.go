@@ -158,7 +158,7 @@ func (h *head) note(name, value string, f *framing) {
 		h.upgrade = h.upgrade || strings.EqualFold(name, "upgrade")
 	case len("expect"):
 		h.expects = h.expects || strings.EqualFold(name, "expect")
-	case len("user-agent"): // also that of "connection"
+	case len("user-agent"): // "connection" has the same length
 		if strings.EqualFold(name, "user-agent") && strings.HasPrefix(value, probeAgent) {
 			h.probe = true
 		}

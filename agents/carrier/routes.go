@@ -144,7 +144,7 @@ func (p *portRoutes) choose(h *head) *route {
 	return chosen
 }
 
-// liveRest returns the route for what is not matched, if its client is connected.
+// liveRest returns the route without a match, if its client is connected.
 func (p *portRoutes) liveRest() *route {
 	if p.rest != nil && p.rest.live {
 		return p.rest

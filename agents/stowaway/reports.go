@@ -105,7 +105,7 @@ func (s *session) add(pod string, r tunnel.Request) {
 	s.pending = append(s.pending, pending{pod, r})
 }
 
-// forward sends the client what is new about its own route, until the session ends.
+// forward sends the client new reports about its own route, until the session ends.
 func (s *server) forward(ctx context.Context, session *session) {
 	ticker := time.NewTicker(forwardInterval)
 	defer ticker.Stop()

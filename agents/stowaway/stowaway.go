@@ -23,7 +23,7 @@ type Config struct {
 	ListenClients, ListenPeers func(context.Context) (net.Listener, error)
 	// Confined returns an error if this process has any rights, as CheckConfinement does.
 	Confined func() error
-	// Restrict gives up what is not needed when the ports are open, as Restrict does.
+	// Restrict gives up the rights that this process does not need once its ports are open. The function Restrict does.
 	Restrict func() (restriction.InForce, error)
 	Log      *slog.Logger
 }

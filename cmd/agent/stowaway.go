@@ -14,8 +14,8 @@ import (
 	"github.com/sonde-operator/sonde/internal/wire/tunnel"
 )
 
-// runStowaway serves the cluster's end of the tunnel to developers' machines, until it is told to end. GET tunnel.PathHealth on the
-// port of clients is for the kubelet.
+// runStowaway serves the cluster's end of the tunnel to developers' machines, until SIGTERM. The kubelet can ask tunnel.PathHealth
+// on the port of clients.
 func runStowaway(ctx context.Context, args []string, log *slog.Logger) (int, error) {
 	flags := flag.NewFlagSet("agent stowaway", flag.ContinueOnError)
 	cfg := stowaway.Config{Confined: stowaway.CheckConfinement, Restrict: stowaway.Restrict, Log: log}

@@ -249,7 +249,7 @@ func wrap(what string, err error) error {
 	return fmt.Errorf("%s: %w", what, err)
 }
 
-// rightsFor are the rights that a write needs beside those of the installation.
+// rightsFor are the rights that a write needs and the installation does not give.
 var rightsFor = map[action][]authorizationv1.ResourceAttributes{
 	createClaim: {{Verb: "create", Version: "v1", Resource: "persistentvolumeclaims"}},
 	createJob:   {{Verb: "create", Group: "batch", Version: "v1", Resource: "jobs"}},

@@ -39,7 +39,7 @@ const (
 	IndexClaimants = "fluentPVC"
 )
 
-// workers handle different claims at the same time, one less those of one namespace.
+// workers handle different claims at the same time. One namespace gets all but one of them.
 const workers = 8
 
 // IndexFields adds the indexes of this package to the manager's cache.
