@@ -7,7 +7,7 @@ cd "$(dirname "$0")/.."
 rotation=(capture gate rights removal fuzz-filters fuzz-parsers-1 fuzz-parsers-2 fuzz-parsers-3 security operations bundle olm
 	faults faults-bpf trace-faults limits kernels schedules fluentpvc intercept)
 # The others run by hand before a release.
-shards=("${rotation[@]}" scale floods)
+shards=("${rotation[@]}" scale floods intercept-faults)
 make="make --no-print-directory"
 e2e() {
 	$make cluster-up image image-workload
@@ -132,6 +132,15 @@ fluentpvc) e2e '^TestFluentPVC' ;;
 intercept)
 	go test -count=1 -v -run '^TestMemory$' ./agents/stowaway
 	e2e '^TestIntercept'
+	;;
+intercept-faults)
+	own_cluster
+	export SONDE_INTERCEPTS_TABLE=$PWD/build/intercepts.md
+	rm -f "$SONDE_INTERCEPTS_TABLE"
+	failed=
+	SUITE=faults e2e '^TestIntercepts$' || failed=1
+	[ -z "${RECORD:-}" ] || [ ! -e "$SONDE_INTERCEPTS_TABLE" ] || hack/section.sh docs/reliability.md intercepts <"$SONDE_INTERCEPTS_TABLE"
+	[ -z "$failed" ]
 	;;
 floods) # of one node, which the flooder and its victim share
 	own_cluster

@@ -30,6 +30,8 @@ type Pod interface {
 const (
 	// DefaultConnections that a carrier holds.
 	DefaultConnections = 4096
+	// DefaultIdle is Config.IdleAfter. It is longer than Stowaway is away when its node is lost.
+	DefaultIdle = 15 * time.Minute
 	// drainTime is how long connections may go on when the carrier ends.
 	drainTime = 5 * time.Second
 	// acceptPause after an error of a listener, for example too many open files.
@@ -48,6 +50,8 @@ type Config struct {
 	PodUID, Pod string
 	// Connections is the bound of connections at one time. Near it the carrier ends steering, so the app gets the others.
 	Connections int
+	// IdleAfter is how long the carrier goes on without a route: then the operator is gone for good.
+	IdleAfter time.Duration
 	// Confined returns an error if this process has any rights, as keeper.CheckConfinement does.
 	Confined func() error
 	// Restrict gives up what the carrier does not need once it has its sockets, as Restrict does.
@@ -114,12 +118,7 @@ func (c *Carrier) run(ctx context.Context) error {
 	var steering sync.WaitGroup
 	steering.Go(func() { c.steer(stop) })
 	c.wg.Go(func() { c.follow(c.ctx) })
-	var err error
-	select {
-	case <-ctx.Done():
-	case <-c.pod.Done():
-		err = errOpenerGone
-	}
+	err := c.wait(ctx)
 	close(stop)
 	steering.Wait()
 	if err == nil {
@@ -127,6 +126,31 @@ func (c *Carrier) run(ctx context.Context) error {
 	}
 	return err
 }
+
+// wait returns when the carrier is to end, and why: nil if ctx has ended.
+func (c *Carrier) wait(ctx context.Context) error {
+	check := time.NewTicker(c.cfg.IdleAfter / idleChecks)
+	defer check.Stop()
+	used := time.Now()
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-c.pod.Done():
+			return errOpenerGone
+		case now := <-check.C:
+			if c.peer.Load() != nil && len(c.routing.Load().byID) > 0 {
+				used = now
+			}
+			if now.Sub(used) > c.cfg.IdleAfter {
+				return fmt.Errorf("Stowaway has had no route for this Pod for %s: ending, as nobody deletes this Job", c.cfg.IdleAfter)
+			}
+		}
+	}
+}
+
+// idleChecks is how often IdleAfter is looked at within its time.
+const idleChecks = 10
 
 // steer makes the opener follow the routes, and ends all steering in the end.
 func (c *Carrier) steer(stop <-chan struct{}) {

@@ -230,7 +230,7 @@ func startWith(tb testing.TB, app string, client func(id string, s duplex), conn
 	ctx, cancel := context.WithCancel(context.Background())
 	cfg := &Config{
 		Stowaway: f.stowaway.listener.Addr().String(), StowawayKey: f.stowaway.identity.Key, Identity: identity,
-		PodUID: "pod-uid", Pod: "shop/web-0", Connections: connections,
+		PodUID: "pod-uid", Pod: "shop/web-0", Connections: connections, IdleAfter: DefaultIdle,
 		Connect:  func(context.Context) (Pod, error) { return f.pod, nil },
 		Confined: func() error { return nil },
 		Restrict: func(string) (restriction.InForce, error) { return restriction.InForce{}, nil },

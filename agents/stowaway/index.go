@@ -11,11 +11,7 @@ import (
 )
 
 // Bounds of a State.
-const (
-	maxStateBytes = 8 << 20
-	maxRoutes     = 2048
-	maxCarriers   = 2048
-)
+const maxStateBytes = 8 << 20
 
 // index is a State that is ready for questions. It is never changed.
 type index struct {
@@ -47,8 +43,8 @@ func newIndex(s *tunnel.State, manager tunnel.PublicKey) (*index, error) {
 	if s.Generation == "" {
 		return nil, errors.New("a State needs a generation")
 	}
-	if len(s.Routes) > maxRoutes || len(s.Carriers) > maxCarriers {
-		return nil, fmt.Errorf("%d routes and %d carriers: the limits are %d and %d", len(s.Routes), len(s.Carriers), maxRoutes, maxCarriers)
+	if len(s.Routes) > tunnel.MaxRoutes || len(s.Carriers) > tunnel.MaxCarriers {
+		return nil, fmt.Errorf("%d routes and %d carriers: the limits are %d and %d", len(s.Routes), len(s.Carriers), tunnel.MaxRoutes, tunnel.MaxCarriers)
 	}
 	i := &index{
 		generation: s.Generation, routes: map[string]*route{}, clients: map[tunnel.PublicKey]*route{}, byPod: map[string][]*route{},

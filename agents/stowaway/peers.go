@@ -95,7 +95,10 @@ func (s *server) managerHandler() http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("PUT "+tunnel.PathState, s.putState)
 	mux.HandleFunc("GET "+tunnel.PathStatus, s.getStatus)
-	return mux
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		s.hear()
+		mux.ServeHTTP(w, r)
+	})
 }
 
 func (s *server) putState(w http.ResponseWriter, r *http.Request) {

@@ -1,6 +1,7 @@
 package stowaway
 
 import (
+	"context"
 	"log/slog"
 	"sync"
 	"time"
@@ -21,6 +22,8 @@ type server struct {
 	sessions map[string]*session // of clients, by their routes' IDs
 	carriers map[string]*carrier // of the State, by their Pods' UIDs
 	managers connections
+	// heard is when the manager last asked something, or when this process began.
+	heard time.Time
 	// heartbeats of routes whose clients have gone.
 	heartbeats map[string]time.Time
 	// opened counts the streams of all sessions.
@@ -30,7 +33,7 @@ type server struct {
 func newServer(cfg *Config) *server {
 	return &server{
 		identity: cfg.Identity, manager: cfg.ManagerKey, log: cfg.Log, index: &index{}, changed: make(chan struct{}),
-		sessions: map[string]*session{}, carriers: map[string]*carrier{}, heartbeats: map[string]time.Time{},
+		sessions: map[string]*session{}, carriers: map[string]*carrier{}, heartbeats: map[string]time.Time{}, heard: time.Now(),
 	}
 }
 
@@ -95,4 +98,42 @@ func (s *server) status() *tunnel.Status {
 		status.Carriers[pod] = tunnel.CarrierStatus{Connected: c.connections.any(), Steered: c.steered, Routes: c.counters}
 	}
 	return status
+}
+
+const (
+	// managerPatience is how long routes last without a word of the manager. It reviews the rights of those who intercept, and knows
+	// when an intercept expires; nobody else does.
+	managerPatience = 10 * time.Minute
+	// lapsed is the generation of the State without routes that follows. The manager replaces it when it is back.
+	lapsed = "lapsed"
+)
+
+// watchManager ends all routes when the manager has been silent for too long.
+func (s *server) watchManager(ctx context.Context) error {
+	ticker := time.NewTicker(managerPatience / 100)
+	defer ticker.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case now := <-ticker.C:
+			s.lapse(now)
+		}
+	}
+}
+
+func (s *server) lapse(now time.Time) {
+	s.mu.Lock()
+	silent := now.Sub(s.heard)
+	s.mu.Unlock()
+	if silent > managerPatience {
+		s.log.Warn("Ending all routes, because the manager is silent", "for", silent.Round(time.Second).String())
+		s.apply(&index{generation: lapsed})
+	}
+}
+
+func (s *server) hear() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.heard = time.Now()
 }

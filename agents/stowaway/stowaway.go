@@ -57,6 +57,7 @@ func Run(ctx context.Context, cfg *Config) error {
 		func(ctx context.Context) error { return s.serveClients(ctx, clients) },
 		func(ctx context.Context) error { return s.servePeers(ctx, peers) },
 		s.cutStalled,
+		s.watchManager,
 	} {
 		parts.Go(func() { cancel(part(ctx)) })
 	}

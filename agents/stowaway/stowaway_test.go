@@ -580,6 +580,29 @@ func TestReplacedState(t *testing.T) {
 	}
 }
 
+// TestSilentManager checks that routes end when nobody reviews the rights of their requesters any more.
+func TestSilentManager(t *testing.T) {
+	id := identity(t)
+	i, err := newIndex(&tunnel.State{Version: tunnel.Version, Generation: "g", Routes: []tunnel.Route{{ID: "r", ClientKey: id.Key, Port: 1}}}, "manager")
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := newServer(&Config{Log: slog.New(slog.DiscardHandler)})
+	s.apply(i)
+	s.lapse(time.Now().Add(managerPatience / 2))
+	if got := s.status(); got.Generation != "g" || len(got.Routes) != 1 {
+		t.Errorf("the routes have ended too early: %+v", got)
+	}
+	s.lapse(time.Now().Add(2 * managerPatience))
+	if got := s.status(); got.Generation != lapsed || len(got.Routes) != 0 {
+		t.Errorf("the routes have not ended: %+v", got)
+	}
+	s.apply(i)
+	if got := s.status(); len(got.Routes) != 1 {
+		t.Errorf("the manager's next State has no effect: %+v", got)
+	}
+}
+
 // TestCopiedKey checks that a later route with another one's client key gets none of its sessions.
 func TestCopiedKey(t *testing.T) {
 	w := newShop(t)

@@ -238,6 +238,7 @@ const (
 	ReasonCarriersStarting = "CarriersStarting" //
 	ReasonNotInterceptable = "NotInterceptable" // the Pods use their node's network, or run in virtual machines
 	ReasonExpired          = "Expired"          // expiresAfter has passed
+	ReasonNotChecked       = "NotChecked"       // the API server did not answer a question about the request
 )
 
 // InterceptPod is the state of one Pod of the target.

@@ -9,6 +9,8 @@ const (
 	LabelTargetPodUID = "monitoring.openshift.tpg/target-pod-uid"
 	// LabelKeeperUser, on a Job and its Pod, holds the user ID of the keeper. No other live Job has the same.
 	LabelKeeperUser = "monitoring.openshift.tpg/keeper-user"
+	// LabelStowaway, on a carrier's Job, is a hash of the key and the address of the Stowaway that it connects to.
+	LabelStowaway = "monitoring.openshift.tpg/stowaway"
 	// LabelKind holds the kind of the resource that LabelUID names.
 	LabelKind = "monitoring.openshift.tpg/kind"
 	// LabelHub is "true" on a namespace from which a cluster admin allows targets in other namespaces.

@@ -16,7 +16,7 @@ import (
 // runCarrier relays the connections of a Pod that an intercept redirects. It exits with 0 after SIGTERM.
 func runCarrier(ctx context.Context, args []string, log *slog.Logger) (int, error) {
 	flags := flag.NewFlagSet("agent carrier", flag.ContinueOnError)
-	cfg := carrier.Config{Connections: carrier.DefaultConnections, Confined: keeper.CheckConfinement, Restrict: carrier.Restrict, Log: log}
+	cfg := carrier.Config{Connections: carrier.DefaultConnections, IdleAfter: carrier.DefaultIdle, Confined: keeper.CheckConfinement, Restrict: carrier.Restrict, Log: log}
 	socket := flags.String("socket", "", "`path` of the opener's socket")
 	flags.StringVar(&cfg.Stowaway, "stowaway", "", "`host:port` of Stowaway for carriers")
 	flags.StringVar((*string)(&cfg.StowawayKey), "stowaway-key", "", "Stowaway's public `key`")

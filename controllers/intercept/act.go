@@ -14,6 +14,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/sonde-operator/sonde/internal/agentjob"
+	"github.com/sonde-operator/sonde/internal/operator/gone"
+	"github.com/sonde-operator/sonde/internal/operator/platform"
 	"github.com/sonde-operator/sonde/internal/operator/sweep"
 	"github.com/sonde-operator/sonde/internal/wire/tunnel"
 )
@@ -35,6 +37,9 @@ func (r *Reconciler) act(ctx context.Context, o *observation, p *plan) (*actions
 	var errs []error
 	for _, c := range p.remove {
 		errs = append(errs, r.removeCarrier(ctx, c))
+	}
+	for _, name := range p.removeSecrets {
+		errs = append(errs, r.removeSecret(ctx, name))
 	}
 	if p.removeStowaway {
 		return done, errors.Join(append(errs, r.removeStowaway(ctx))...)
@@ -59,7 +64,13 @@ func (r *Reconciler) removeCarrier(ctx context.Context, c *carrier) error {
 	if err := sweep.Delete(ctx, r.Client, c.job.Expand()); err != nil {
 		return wrap("delete carrier "+key.Name, err)
 	}
-	return wrap("delete the Secret of carrier "+key.Name, client.IgnoreNotFound(r.Delete(ctx, &corev1.Secret{ObjectMeta: key})))
+	return r.removeSecret(ctx, key.Name)
+}
+
+func (r *Reconciler) removeSecret(ctx context.Context, name string) error {
+	r.Stowaway.forgetCarrierKey(name) // the next carrier of this name has another one
+	secret := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: r.Options.Namespace, Name: name}}
+	return wrap("delete the Secret of carrier "+name, client.IgnoreNotFound(r.Delete(ctx, secret)))
 }
 
 // createCarrier creates first the Secret, whose key Stowaway learns by push, and then the Job.
@@ -72,8 +83,13 @@ func (r *Reconciler) createCarrier(ctx context.Context, o *observation, c creati
 	if err != nil {
 		return err
 	}
+	owner, err := platform.Owner(ctx, r.Live, "Job/"+agentjob.CarrierName(c.pod, c.attempt))
+	if err != nil {
+		return err
+	}
 	plan := agentjob.CarrierPlan{
-		Name: agentjob.CarrierName(c.pod, c.attempt), Pod: c.pod, User: user,
+		Owners: platform.OwnerReferences(owner),
+		Name:   agentjob.CarrierName(c.pod, c.attempt), Pod: c.pod, User: user,
 		Stowaway: netip.AddrPortFrom(address, tunnel.PeerPort), StowawayKey: o.stowaway.key,
 	}
 	identity, err := tunnel.NewIdentity()
@@ -95,19 +111,27 @@ func (r *Reconciler) createCarrier(ctx context.Context, o *observation, c creati
 
 // ensureStowaway creates what is missing of Stowaway, and updates a Deployment of another version of the operator.
 func (r *Reconciler) ensureStowaway(ctx context.Context, o *observation) error {
-	if !o.stowaway.secret {
-		return r.createStowawaySecret(ctx)
+	applied := r.Stowaway.applied(o.stowaway.managerKey) && o.stowaway.deployment
+	if applied && o.stowaway.secret && o.stowaway.service {
+		return nil
 	}
-	service := agentjob.StowawayService(r.Options)
-	deployment := agentjob.Stowaway(r.Options, o.stowaway.managerKey)
+	owner, err := platform.Owner(ctx, r.Live, "Deployment/"+tunnel.Name)
+	if err != nil {
+		return err
+	}
+	if !o.stowaway.secret {
+		return r.createStowawaySecret(ctx, owner)
+	}
 	if !o.stowaway.service {
+		service := agentjob.StowawayService(r.Options, platform.AppliedOwners(owner))
 		if err := r.Apply(ctx, service, fieldOwner, client.ForceOwnership); err != nil {
 			return wrap("apply Stowaway's Service", err)
 		}
 	}
-	if r.Stowaway.applied(o.stowaway.managerKey) && o.stowaway.deployment {
+	if applied {
 		return nil
 	}
+	deployment := agentjob.Stowaway(r.Options, platform.AppliedOwners(owner), o.stowaway.managerKey)
 	if err := r.Apply(ctx, deployment, fieldOwner, client.ForceOwnership); err != nil {
 		return wrap("apply Stowaway's Deployment", err)
 	}
@@ -115,7 +139,7 @@ func (r *Reconciler) ensureStowaway(ctx context.Context, o *observation) error {
 	return nil
 }
 
-func (r *Reconciler) createStowawaySecret(ctx context.Context) error {
+func (r *Reconciler) createStowawaySecret(ctx context.Context, owner types.UID) error {
 	var texts [2][]byte
 	for i := range texts {
 		identity, err := tunnel.NewIdentity()
@@ -126,7 +150,7 @@ func (r *Reconciler) createStowawaySecret(ctx context.Context) error {
 			return err
 		}
 	}
-	err := r.Create(ctx, agentjob.StowawaySecret(r.Options, texts[0], texts[1]), fieldOwner)
+	err := r.Create(ctx, agentjob.StowawaySecret(r.Options, platform.OwnerReferences(owner), texts[0], texts[1]), fieldOwner)
 	if apierrors.IsAlreadyExists(err) {
 		return nil
 	}
@@ -150,18 +174,22 @@ func (r *Reconciler) push(ctx context.Context, o *observation, p *plan) error {
 		return nil // not reachable; report says so
 	}
 	var carriers []tunnel.Carrier
-	for uid := range p.pods {
-		for _, c := range o.carriers[uid] {
-			if c.ended() || c.job.GetDeletionTimestamp() != nil {
+	for uid, pod := range p.pods {
+		c := current(o.carriers[uid])
+		if c == nil || c.ended() || c.lost(&o.stowaway) {
+			continue
+		}
+		key, err := r.carrierKey(ctx, c.job.GetName())
+		if gone.Is(err) {
+			err = r.removeCarrier(ctx, c) // it would start without a key; another one follows
+			if err == nil {
 				continue
 			}
-			key, err := r.carrierKey(ctx, c.job.GetName())
-			if err != nil {
-				return err
-			}
-			pod := p.pods[uid]
-			carriers = append(carriers, tunnel.Carrier{Pod: string(uid), Name: pod.GetNamespace() + "/" + pod.GetName(), Key: key})
 		}
+		if err != nil {
+			return err
+		}
+		carriers = append(carriers, tunnel.Carrier{Pod: string(uid), Name: pod.GetNamespace() + "/" + pod.GetName(), Key: key})
 	}
 	state := p.state(carriers)
 	if o.status.Generation == state.Generation {

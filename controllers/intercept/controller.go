@@ -7,6 +7,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/events"
 	"k8s.io/utils/clock"
@@ -16,8 +17,8 @@ import (
 	sondev1 "github.com/sonde-operator/sonde/api/v1alpha1"
 	"github.com/sonde-operator/sonde/internal/agentjob"
 	"github.com/sonde-operator/sonde/internal/operator/access"
+	"github.com/sonde-operator/sonde/internal/operator/ceiling"
 	"github.com/sonde-operator/sonde/internal/operator/health"
-	"github.com/sonde-operator/sonde/internal/operator/pass"
 	"github.com/sonde-operator/sonde/internal/operator/stamp"
 )
 
@@ -51,6 +52,13 @@ type Reconciler struct {
 	Clock          clock.PassiveClock
 	Watchdog       *health.Watchdog
 	Stowaway       *Stowaway
+	// Limits bound the carriers of a request and of a node, as they bound probes.
+	Limits ceiling.Limits
+
+	// known has what the last pass that could read a request has read, by UID.
+	known map[types.UID]known
+	// reported is the last error that was logged.
+	reported string
 }
 
 // +kubebuilder:rbac:groups=monitoring.openshift.tpg,resources=interceptrequests,verbs=list;watch
@@ -67,13 +75,26 @@ func (r *Reconciler) Reconcile(ctx context.Context, _ ctrl.Request) (ctrl.Result
 	if err != nil {
 		return ctrl.Result{}, err
 	}
-	planned := planFor(observed, r.Clock.Now())
+	planned := planFor(observed, r.Limits, r.Clock.Now())
 	done, acted := r.act(ctx, observed, planned)
 	reported := r.report(ctx, observed, planned, done)
-	if err := errors.Join(acted, reported); err != nil {
-		return pass.RequeueOnConflict(ctrl.Result{}, err)
+	again := planned.again
+	if err := errors.Join(observed.failed, acted, reported); err != nil {
+		// Not returned: the growing delay between tries would hold up the requests that work.
+		r.log(ctx, err)
+		again = sooner(again, pollInterval)
+	} else {
+		r.reported = ""
 	}
-	return ctrl.Result{RequeueAfter: planned.again}, nil
+	return ctrl.Result{RequeueAfter: again}, nil
+}
+
+// log logs an error, unless it is the last one again: a pass runs every second.
+func (r *Reconciler) log(ctx context.Context, err error) {
+	if text := err.Error(); text != r.reported && !apierrors.IsConflict(err) {
+		r.reported = text
+		ctrl.LoggerFrom(ctx).Error(err, "A pass over the InterceptRequests has failed in part, and is repeated")
+	}
 }
 
 // verify returns who asked for a request.

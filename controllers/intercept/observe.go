@@ -28,8 +28,12 @@ import (
 // observation is everything that one pass reads.
 type observation struct {
 	requests []*request
+	// failed are the errors of requests that could not be read. The others go on.
+	failed error
 	// carriers by the UID of their target Pod. A Pod may have an old Job beside a new one.
 	carriers map[types.UID][]*carrier
+	// secrets of carriers without a Job, by name, with the UID of their target Pod.
+	secrets map[string]types.UID
 	// stowaway is what exists of it.
 	stowaway stowawayObjects
 	// status is Stowaway's answer; nil if it gave none.
@@ -43,15 +47,33 @@ type request struct {
 	expires time.Time
 	// refusal is the reason why it may never run again, with a message; empty if it may run.
 	refusal, message string
-	pods             []*slim.Pod
-	targetFound      bool
+	// unknown says why the request could not be read in this pass. Then known is as old as its time.
+	unknown string
+	known
+	// waiting says why a Pod has no carrier for this request yet, by its UID.
+	waiting map[types.UID]string
 }
+
+// known is what is read of a request's target.
+type known struct {
+	at          time.Time
+	pods        []*slim.Pod
+	targetFound bool
+}
+
+// keepKnown is how long a request goes on with what was read of it, if reading fails.
+const keepKnown = 2 * time.Minute
 
 // carrier is the Job of one Pod.
 type carrier struct {
 	job *slim.Job
 	// agent is its Pod; nil if there is none.
 	agent *slim.Pod
+}
+
+// lost reports whether the carrier was made for a Stowaway with another key or address, which it will never find.
+func (c *carrier) lost(s *stowawayObjects) bool {
+	return s.secret && s.service && c.job.GetLabels()[sondev1.LabelStowaway] != agentjob.StowawayID(s.key, s.address)
 }
 
 // ended reports whether the Job or one of its two containers has ended. Each is useless without the other.
@@ -85,21 +107,30 @@ type stowawayObjects struct {
 }
 
 func (r *Reconciler) observe(ctx context.Context) (*observation, error) {
-	o := &observation{carriers: map[types.UID][]*carrier{}}
+	o := &observation{carriers: map[types.UID][]*carrier{}, secrets: map[string]types.UID{}}
 	var list sondev1.InterceptRequestList
 	if err := r.List(ctx, &list); err != nil {
 		return nil, wrap("list InterceptRequests", err)
 	}
+	now := r.Clock.Now()
+	seen := map[types.UID]known{}
 	for i := range list.Items {
-		q := &request{InterceptRequest: &list.Items[i]}
+		q := &request{InterceptRequest: &list.Items[i], waiting: map[types.UID]string{}}
 		if q.Ended() || !q.DeletionTimestamp.IsZero() {
 			continue
 		}
+		q.at = now
 		if err := r.observeRequest(ctx, q); err != nil {
-			return nil, fmt.Errorf("InterceptRequest %s/%s: %w", q.Namespace, q.Name, err)
+			o.failed = errors.Join(o.failed, fmt.Errorf("InterceptRequest %s/%s: %w", q.Namespace, q.Name, err))
+			q.unknown, q.known = err.Error(), r.known[q.UID]
+			if now.Sub(q.at) > keepKnown {
+				q.pods = nil // its rights, for example, have not been reviewed for so long
+			}
 		}
+		seen[q.UID] = q.known
 		o.requests = append(o.requests, q)
 	}
+	r.known = seen
 	if err := r.observeCarriers(ctx, o); err != nil {
 		return nil, err
 	}
@@ -213,8 +244,8 @@ func (r *Reconciler) observeCarriers(ctx context.Context, o *observation) error 
 	if err := r.List(ctx, &jobs, ours...); err != nil {
 		return wrap("list carriers", err)
 	}
-	if len(jobs.Items) == 0 {
-		return nil
+	if err := r.observeSecrets(ctx, o, jobs.Items, ours); err != nil || len(jobs.Items) == 0 {
+		return err
 	}
 	var agents corev1.PodList
 	if err := r.List(ctx, &agents, ours...); err != nil {
@@ -228,6 +259,22 @@ func (r *Reconciler) observeCarriers(ctx context.Context, o *observation) error 
 		j := &jobs.Items[i]
 		uid := types.UID(j.Labels[sondev1.LabelTargetPodUID])
 		o.carriers[uid] = append(o.carriers[uid], &carrier{job: target.SlimJob(j), agent: byUser[j.Labels[sondev1.LabelKeeperUser]]})
+	}
+	return nil
+}
+
+// observeSecrets finds Secrets of carriers whose Job is gone: somebody deleted it, or the manager ended between two deletions.
+func (r *Reconciler) observeSecrets(ctx context.Context, o *observation, jobs []batchv1.Job, ours []client.ListOption) error {
+	secrets := &metav1.PartialObjectMetadataList{}
+	secrets.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("SecretList"))
+	if err := r.List(ctx, secrets, ours...); err != nil {
+		return wrap("list the Secrets of carriers", err)
+	}
+	for i := range secrets.Items {
+		o.secrets[secrets.Items[i].Name] = types.UID(secrets.Items[i].Labels[sondev1.LabelTargetPodUID])
+	}
+	for i := range jobs {
+		delete(o.secrets, jobs[i].Name)
 	}
 	return nil
 }

@@ -13,6 +13,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/sonde-operator/sonde/internal/operator/ceiling"
 	"github.com/sonde-operator/sonde/internal/operator/route"
 	"github.com/sonde-operator/sonde/internal/operator/slim"
 	"github.com/sonde-operator/sonde/internal/operator/target"
@@ -25,13 +26,14 @@ type plan struct {
 	stowaway, removeStowaway bool
 	// create carriers for these Pods, each with its attempt.
 	create []creation
-	// remove these carriers.
-	remove []*carrier
+	// remove these carriers, and these Secrets of carriers that are gone.
+	remove        []*carrier
+	removeSecrets []string
 	// routes are part of the state that Stowaway is to have.
 	routes []tunnel.Route
 	// pods has the Pods that are to be intercepted.
 	pods map[types.UID]*slim.Pod
-	// excluded says why a Pod is not intercepted, by its UID.
+	// excluded says why no port of a Pod can be intercepted, by its UID.
 	excluded map[types.UID]string
 	// again is when the next pass is due; zero if only a change matters.
 	again time.Duration
@@ -49,24 +51,25 @@ const maxAttempts = 6
 func retryDelay(attempt int) time.Duration { return time.Second << min(attempt, maxAttempts) }
 
 // planFor decides on what was observed.
-func planFor(o *observation, now time.Time) *plan {
+func planFor(o *observation, limits ceiling.Limits, now time.Time) *plan {
 	p := &plan{pods: map[types.UID]*slim.Pod{}, excluded: map[types.UID]string{}}
+	var live []*request
 	for _, q := range o.requests {
 		if q.refusal != "" || !now.Before(q.expires) {
 			continue
 		}
 		p.stowaway = true
 		p.again = sooner(p.again, min(pollInterval, q.expires.Sub(now)))
-		var uids []string
-		for _, pod := range q.pods {
-			if why := excluded(pod); why != "" {
-				p.excluded[pod.GetUID()] = why
-				continue
-			}
-			p.pods[pod.GetUID()] = pod
-			uids = append(uids, string(pod.GetUID()))
-		}
-		if built, err := route.Build(q.InterceptRequest, uids); err == nil { // the schema has checked what it parses
+		live = append(live, q)
+	}
+	// The oldest request has the first choice of what is bounded.
+	slices.SortFunc(live, func(a, b *request) int {
+		return cmp.Or(a.CreationTimestamp.Compare(b.CreationTimestamp.Time), cmp.Compare(a.UID, b.UID))
+	})
+	live = live[:min(len(live), tunnel.MaxRoutes)]
+	chosen := p.choosePods(o, live, limits)
+	for _, q := range live {
+		if built, err := route.Build(q.InterceptRequest, chosen[q.UID]); err == nil { // the schema has checked what it parses
 			p.routes = append(p.routes, built)
 		}
 	}
@@ -93,9 +96,14 @@ func excluded(pod *slim.Pod) string {
 func (p *plan) planCarriers(o *observation, now time.Time) {
 	for uid, carriers := range o.carriers {
 		for _, c := range carriers {
-			if p.pods[uid] == nil && c.job.GetDeletionTimestamp() == nil {
+			if c.job.GetDeletionTimestamp() == nil && (p.pods[uid] == nil || c.lost(&o.stowaway)) {
 				p.remove = append(p.remove, c)
 			}
+		}
+	}
+	for name, uid := range o.secrets {
+		if p.pods[uid] == nil { // otherwise its Job is created again, or is not in the cache yet
+			p.removeSecrets = append(p.removeSecrets, name)
 		}
 	}
 	if !o.stowaway.secret || !o.stowaway.service {
@@ -105,7 +113,7 @@ func (p *plan) planCarriers(o *observation, now time.Time) {
 		attempt, blocked := 0, false
 		for _, c := range o.carriers[uid] {
 			switch {
-			case c.job.GetDeletionTimestamp() != nil || !c.ended():
+			case c.job.GetDeletionTimestamp() != nil || c.lost(&o.stowaway) || !c.ended():
 				blocked = true
 			default:
 				attempt = max(attempt, attemptOf(c.job.GetName())+1)

@@ -1,6 +1,7 @@
 package intercept
 
 import (
+	"slices"
 	"testing"
 	"time"
 
@@ -12,6 +13,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	sondev1 "github.com/sonde-operator/sonde/api/v1alpha1"
+	"github.com/sonde-operator/sonde/internal/agentjob"
+	"github.com/sonde-operator/sonde/internal/operator/ceiling"
 	"github.com/sonde-operator/sonde/internal/operator/slim"
 	"github.com/sonde-operator/sonde/internal/operator/target"
 	"github.com/sonde-operator/sonde/internal/wire/tunnel"
@@ -26,7 +29,7 @@ func intercepting(name string, pods ...string) *request {
 			ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: name, UID: types.UID("uid-" + name), CreationTimestamp: metav1.NewTime(noon.Add(-time.Minute))},
 			Spec:       sondev1.InterceptRequestSpec{TargetDeployment: "web", TargetContainerPort: 8080, GracePeriod: "10s", ExpiresAfter: "8h"},
 		},
-		expires: noon.Add(time.Hour), targetFound: true,
+		expires: noon.Add(time.Hour), known: known{at: noon, targetFound: true}, waiting: map[types.UID]string{},
 	}
 	for _, p := range pods {
 		q.pods = append(q.pods, podNamed(p, nil))
@@ -49,6 +52,7 @@ func podNamed(name string, change func(*corev1.Pod)) *slim.Pod {
 func carrierOf(pod string, attempt string, age time.Duration, ended batchv1.JobConditionType) *carrier {
 	job := &batchv1.Job{ObjectMeta: metav1.ObjectMeta{
 		Name: "carrier-" + pod + "-0-" + attempt, Namespace: "sonde-system", CreationTimestamp: metav1.NewTime(noon.Add(-age)),
+		Labels: map[string]string{sondev1.LabelStowaway: agentjob.StowawayID(up.key, up.address)},
 	}}
 	if ended != "" {
 		job.Status.Conditions = []batchv1.JobCondition{{Type: ended, Status: corev1.ConditionTrue}}
@@ -60,9 +64,13 @@ func carrierOf(pod string, attempt string, age time.Duration, ended batchv1.JobC
 var up = stowawayObjects{deployment: true, service: true, secret: true, namespace: "sonde-system", address: "10.0.0.1", key: "stowaway", managerKey: "manager"}
 
 func TestPlan(t *testing.T) {
+	// another is a Stowaway whose Secret was made anew.
+	another := up
+	another.key = "another"
 	type want struct {
 		stowaway, removeStowaway bool
 		create, remove           []string
+		waiting                  []string
 		routes                   map[string][]string
 		again                    time.Duration
 	}
@@ -70,6 +78,8 @@ func TestPlan(t *testing.T) {
 		requests []*request
 		carriers map[types.UID][]*carrier
 		stowaway stowawayObjects
+		secrets  map[string]types.UID
+		limits   ceiling.Limits
 		want     want
 	}{
 		"nothing": {},
@@ -132,9 +142,33 @@ func TestPlan(t *testing.T) {
 			}()}, stowaway: up,
 			want: want{stowaway: true, create: []string{"web-1/0"}, routes: map[string][]string{"uid-a": {"uid-web-1"}}, again: pollInterval},
 		},
+		"carriers of a Stowaway that had another key": {
+			requests: []*request{intercepting("a", "web-1")}, stowaway: another,
+			carriers: map[types.UID][]*carrier{"uid-web-1": {carrierOf("web-1", "0", time.Minute, "")}},
+			want:     want{stowaway: true, remove: []string{"carrier-web-1-0-0"}, routes: map[string][]string{"uid-a": {"uid-web-1"}}, again: pollInterval},
+		},
+		"Secrets without Jobs": {
+			requests: []*request{intercepting("a", "web-1")}, stowaway: up, secrets: map[string]types.UID{"of-web-1": "uid-web-1", "of-web-9": "uid-web-9"},
+			want: want{stowaway: true, create: []string{"web-1/0"}, remove: []string{"of-web-9"}, routes: map[string][]string{"uid-a": {"uid-web-1"}}, again: pollInterval},
+		},
+		"more Pods than a request may have: the one with a carrier keeps it": {
+			requests: []*request{intercepting("a", "web-1", "web-2", "web-3")}, stowaway: up, limits: ceiling.Limits{PodsPerCapture: 2},
+			carriers: map[types.UID][]*carrier{"uid-web-3": {carrierOf("web-3", "0", time.Minute, "")}},
+			want: want{
+				stowaway: true, create: []string{"web-1/0"}, waiting: []string{"a uid-web-2"},
+				routes: map[string][]string{"uid-a": {"uid-web-3", "uid-web-1"}}, again: pollInterval,
+			},
+		},
+		"more carriers than a namespace may have on a node: another request shares the Pod": {
+			requests: []*request{intercepting("a", "web-1", "web-2"), intercepting("b", "web-1")}, stowaway: up, limits: ceiling.Limits{ProbesPerNode: 2},
+			want: want{
+				stowaway: true, create: []string{"web-1/0"}, waiting: []string{"a uid-web-2"},
+				routes: map[string][]string{"uid-a": {"uid-web-1"}, "uid-b": {"uid-web-1"}}, again: pollInterval,
+			},
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			p := planFor(&observation{requests: tc.requests, carriers: tc.carriers, stowaway: tc.stowaway}, noon)
+			p := planFor(&observation{requests: tc.requests, carriers: tc.carriers, secrets: tc.secrets, stowaway: tc.stowaway}, tc.limits, noon)
 			got := want{stowaway: p.stowaway, removeStowaway: p.removeStowaway, again: p.again}
 			for _, c := range p.create {
 				got.create = append(got.create, c.pod.Name+"/"+string(rune('0'+c.attempt)))
@@ -142,6 +176,13 @@ func TestPlan(t *testing.T) {
 			for _, c := range p.remove {
 				got.remove = append(got.remove, c.job.GetName())
 			}
+			got.remove = append(got.remove, p.removeSecrets...)
+			for _, q := range tc.requests {
+				for uid := range q.waiting {
+					got.waiting = append(got.waiting, q.Name+" "+string(uid))
+				}
+			}
+			slices.Sort(got.waiting)
 			for _, r := range p.routes {
 				if got.routes == nil {
 					got.routes = map[string][]string{}
@@ -158,7 +199,7 @@ func TestPlan(t *testing.T) {
 // TestStateIsStable checks that an unchanged world gives an unchanged generation, and a changed one another.
 func TestStateIsStable(t *testing.T) {
 	state := func(pods ...string) string {
-		p := planFor(&observation{requests: []*request{intercepting("a", pods...)}, stowaway: up}, noon)
+		p := planFor(&observation{requests: []*request{intercepting("a", pods...)}, stowaway: up}, ceiling.Limits{}, noon)
 		return p.state([]tunnel.Carrier{{Pod: "uid-web-1", Key: "k"}}).Generation
 	}
 	if a, b := state("web-1"), state("web-1"); a != b || a == "" {
@@ -214,6 +255,10 @@ func TestStatus(t *testing.T) {
 			before: sondev1.InterceptActive, change: func(q *request) { q.expires = noon }, status: live(true, 8080), phase: sondev1.InterceptEnded,
 			reasons: map[string]string{"Intercepted": "Expired", "Admitted": "Admitted"},
 		},
+		"not checked again": {
+			before: sondev1.InterceptActive, change: func(q *request) { q.unknown = "no answer" }, status: live(true, 8080), phase: sondev1.InterceptActive,
+			reasons: map[string]string{"Admitted": "NotChecked", "Intercepted": "Intercepted"},
+		},
 		"right withdrawn": {
 			before: sondev1.InterceptActive, change: func(q *request) { q.refuse("AccessRevoked", "no right") }, status: live(true, 8080), phase: sondev1.InterceptFailed,
 			reasons: map[string]string{"Admitted": "AccessRevoked", "Intercepted": "AccessRevoked"},
@@ -226,7 +271,7 @@ func TestStatus(t *testing.T) {
 				tc.change(q)
 			}
 			o := &observation{requests: []*request{q}, carriers: running, stowaway: up, status: tc.status}
-			p := planFor(o, noon)
+			p := planFor(o, ceiling.Limits{}, noon)
 			statusOf(q, o, p, &actions{}, noon)
 			if q.Status.Phase != tc.phase || q.Status.Active != (tc.phase == sondev1.InterceptActive) {
 				t.Errorf("phase %s, active %t, want %s", q.Status.Phase, q.Status.Active, tc.phase)

@@ -79,7 +79,12 @@ func statusOf(q *request, o *observation, p *plan, done *actions, now time.Time)
 		over(q, set)
 		return
 	}
-	set(sondev1.ConditionAdmitted, metav1.ConditionTrue, sondev1.ReasonAdmitted, "the requester may intercept")
+	if q.unknown != "" {
+		set(sondev1.ConditionAdmitted, metav1.ConditionUnknown, sondev1.ReasonNotChecked,
+			text.Ellipsis("the request could not be checked again, which is repeated: "+q.unknown, maxMessage))
+	} else {
+		set(sondev1.ConditionAdmitted, metav1.ConditionTrue, sondev1.ReasonAdmitted, "the requester may intercept")
+	}
 	ready := stowawayCondition(s, o, set)
 	connected := ready && clientCondition(q, o, set)
 	for _, pod := range q.pods {
@@ -163,6 +168,8 @@ func podEntry(q *request, o *observation, p *plan, done *actions, pod *slim.Pod)
 	switch {
 	case p.excluded[uid] != "":
 		e.Message = p.excluded[uid]
+	case q.waiting[uid] != "":
+		e.Message = q.waiting[uid]
 	case done.refused[uid] != "":
 		e.Message = done.refused[uid]
 	}
@@ -214,6 +221,9 @@ func (c *carrier) waiting() string {
 		case s.State.Waiting != nil && s.State.Waiting.Message != "":
 			return s.State.Waiting.Reason + ": " + s.State.Waiting.Message
 		}
+	}
+	if pod.Status.Message != "" { // the kubelet has refused the Pod
+		return pod.Status.Reason + ": " + pod.Status.Message
 	}
 	for _, condition := range pod.Status.Conditions {
 		if condition.Status != "True" && condition.Message != "" {

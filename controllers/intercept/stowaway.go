@@ -148,6 +148,12 @@ func (s *Stowaway) setCarrierKey(name string, key tunnel.PublicKey) {
 	s.keys[name] = key
 }
 
+func (s *Stowaway) forgetCarrierKey(name string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.keys, name)
+}
+
 // applied reports whether this process has applied the Deployment with this key. An operator of another version is another process.
 func (s *Stowaway) applied(manager tunnel.PublicKey) bool {
 	s.mu.Lock()

@@ -53,10 +53,7 @@ func BuildConfiguration(o ConfigurationOptions) *acadmission.MutatingWebhookConf
 				annotations: []string{sondev1.AnnotationRequester, sondev1.AnnotationStamp},
 			}),
 		)
-	for _, r := range platform.OwnerReferences(o.OwnerUID) {
-		c.WithOwnerReferences(acmeta.OwnerReference().WithAPIVersion(r.APIVersion).WithKind(r.Kind).WithName(r.Name).WithUID(r.UID))
-	}
-	return c
+	return c.WithOwnerReferences(platform.AppliedOwners(o.OwnerUID)...)
 }
 
 // resource is one of Sonde's kinds that a webhook admits. Users never write FluentPVCBindings: a policy refuses theirs.

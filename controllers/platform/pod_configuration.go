@@ -2,7 +2,6 @@ package platform
 
 import (
 	acadmission "k8s.io/client-go/applyconfigurations/admissionregistration/v1"
-	acmeta "k8s.io/client-go/applyconfigurations/meta/v1"
 
 	"github.com/sonde-operator/sonde/internal/naming"
 	"github.com/sonde-operator/sonde/internal/operator/gate"
@@ -34,8 +33,5 @@ func BuildPodConfiguration(o ConfigurationOptions, p PodWebhooks) *acadmission.M
 	c := acadmission.MutatingWebhookConfiguration(PodConfigurationName).
 		WithLabels(naming.Own()).
 		WithWebhooks(webhooks...)
-	for _, r := range platform.OwnerReferences(o.OwnerUID) {
-		c.WithOwnerReferences(acmeta.OwnerReference().WithAPIVersion(r.APIVersion).WithKind(r.Kind).WithName(r.Name).WithUID(r.UID))
-	}
-	return c
+	return c.WithOwnerReferences(platform.AppliedOwners(o.OwnerUID)...)
 }

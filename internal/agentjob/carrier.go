@@ -1,6 +1,8 @@
 package agentjob
 
 import (
+	"crypto/sha256"
+	"encoding/hex"
 	"net/netip"
 	"strconv"
 	"time"
@@ -48,6 +50,14 @@ type CarrierPlan struct {
 	StowawayKey tunnel.PublicKey
 	// User of the carrier, made by KeeperUser. No other live Job may have it.
 	User int64
+	// Owners of the Job and the Secret: the install, with which they go.
+	Owners []metav1.OwnerReference
+}
+
+// StowawayID is the value of sondev1.LabelStowaway. A carrier that has another one than its Stowaway connects nowhere.
+func StowawayID(key tunnel.PublicKey, address string) string {
+	sum := sha256.Sum256([]byte(string(key) + " " + address))
+	return hex.EncodeToString(sum[:16])
 }
 
 // CarrierName returns the name of the Job and of the Secret of an attempt to intercept a Pod.
@@ -61,7 +71,8 @@ func carrierMeta(o Options, p CarrierPlan) metav1.ObjectMeta {
 	labels[sondev1.LabelKind], labels[sondev1.LabelUID] = KindCarrier, string(p.Pod.UID)
 	labels[sondev1.LabelTargetPodUID] = string(p.Pod.UID)
 	labels[sondev1.LabelKeeperUser] = strconv.FormatInt(p.User, 10)
-	return metav1.ObjectMeta{Name: p.Name, Namespace: o.Namespace, Labels: labels, Annotations: map[string]string{
+	labels[sondev1.LabelStowaway] = StowawayID(p.StowawayKey, p.Stowaway.Addr().String())
+	return metav1.ObjectMeta{Name: p.Name, Namespace: o.Namespace, Labels: labels, OwnerReferences: p.Owners, Annotations: map[string]string{
 		sondev1.AnnotationOwner:           naming.Owner(p.Pod),
 		sondev1.AnnotationTargetNamespace: p.Pod.Namespace, sondev1.AnnotationTargetPod: p.Pod.Name, sondev1.AnnotationTargetNode: p.Pod.Spec.NodeName,
 	}}

@@ -43,17 +43,17 @@ func stowawaySelector() map[string]string {
 }
 
 // StowawaySecret returns the Secret with the keys of Stowaway and of the manager. It is created once.
-func StowawaySecret(o Options, stowaway, manager []byte) *corev1.Secret {
+func StowawaySecret(o Options, owners []metav1.OwnerReference, stowaway, manager []byte) *corev1.Secret {
 	return &corev1.Secret{
-		ObjectMeta: metav1.ObjectMeta{Name: tunnel.Name, Namespace: o.Namespace, Labels: stowawayLabels()},
+		ObjectMeta: metav1.ObjectMeta{Name: tunnel.Name, Namespace: o.Namespace, Labels: stowawayLabels(), OwnerReferences: owners},
 		Immutable:  new(true), Type: corev1.SecretTypeOpaque,
 		Data: map[string][]byte{SecretStowaway: stowaway, SecretStowawayManager: manager},
 	}
 }
 
 // StowawayService returns the Service through which clients, carriers and the manager reach Stowaway.
-func StowawayService(o Options) *coreac.ServiceApplyConfiguration {
-	return coreac.Service(tunnel.Name, o.Namespace).WithLabels(stowawayLabels()).WithSpec(coreac.ServiceSpec().
+func StowawayService(o Options, owners []*metaac.OwnerReferenceApplyConfiguration) *coreac.ServiceApplyConfiguration {
+	return coreac.Service(tunnel.Name, o.Namespace).WithLabels(stowawayLabels()).WithOwnerReferences(owners...).WithSpec(coreac.ServiceSpec().
 		WithSelector(stowawaySelector()).
 		WithPorts(
 			coreac.ServicePort().WithName(tunnel.ClientPortName).WithPort(tunnel.ClientPort).WithTargetPort(intstr.FromString(tunnel.ClientPortName)),
@@ -62,7 +62,7 @@ func StowawayService(o Options) *coreac.ServiceApplyConfiguration {
 }
 
 // Stowaway returns the Deployment of the tunnel's end in the cluster. It has no right and no token. managerKey may push its state.
-func Stowaway(o Options, managerKey tunnel.PublicKey) *appsac.DeploymentApplyConfiguration {
+func Stowaway(o Options, owners []*metaac.OwnerReferenceApplyConfiguration, managerKey tunnel.PublicKey) *appsac.DeploymentApplyConfiguration {
 	container := coreac.Container().WithName("stowaway").WithImage(o.Image).WithImagePullPolicy(corev1.PullIfNotPresent).
 		WithCommand("/agent").WithArgs("stowaway", "--identity", identityDir+"/"+SecretStowaway, "--manager-key", string(managerKey)).
 		WithEnv(coreac.EnvVar().WithName("GOMEMLIMIT").WithValue(strconv.Itoa(stowawayMemory*3/4))).
@@ -87,7 +87,7 @@ func Stowaway(o Options, managerKey tunnel.PublicKey) *appsac.DeploymentApplyCon
 			WithTerminationGracePeriodSeconds(5).
 			WithVolumes(coreac.Volume().WithName(volumeTLS).WithSecret(coreac.SecretVolumeSource().WithSecretName(tunnel.Name).
 				WithItems(coreac.KeyToPath().WithKey(SecretStowaway).WithPath(SecretStowaway)).WithDefaultMode(0o444))))
-	return appsac.Deployment(tunnel.Name, o.Namespace).WithLabels(stowawayLabels()).WithSpec(appsac.DeploymentSpec().
+	return appsac.Deployment(tunnel.Name, o.Namespace).WithLabels(stowawayLabels()).WithOwnerReferences(owners...).WithSpec(appsac.DeploymentSpec().
 		// Two would not share their clients: the old one goes before the new one comes.
 		WithReplicas(1).WithStrategy(appsac.DeploymentStrategy().WithType(appsv1.RecreateDeploymentStrategyType)).
 		WithRevisionHistoryLimit(0).

@@ -18,7 +18,7 @@ func main() {
 		os.Exit(2)
 	}
 	commands := map[string]func(*flag.FlagSet, []string) error{
-		"serve": serve, "load": load, "get": fetch, "prices": prices, "ask": ask, "sink": sink, "send": send, "idle": idle, "files": files, "file": file,
+		"serve": serve, "healthy": healthy, "storm": storm, "load": load, "get": fetch, "prices": prices, "ask": ask, "sink": sink, "send": send, "idle": idle, "files": files, "file": file,
 		"numbers": numbers, "first": first, "calls": calls, "hold": hold, "knock": knock, "gate": forgeGate, "flood": flood,
 		"write": write, "ship": ship, "sum": sum,
 	}

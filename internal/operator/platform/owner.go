@@ -9,6 +9,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	metaac "k8s.io/client-go/applyconfigurations/meta/v1"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
@@ -46,6 +47,15 @@ func OwnerReferences(owner types.UID) []metav1.OwnerReference {
 	return []metav1.OwnerReference{{
 		APIVersion: rbacv1.SchemeGroupVersion.String(), Kind: "ClusterRole", Name: OwnerClusterRole, UID: owner,
 	}}
+}
+
+// AppliedOwners returns OwnerReferences in the form of server-side apply.
+func AppliedOwners(owner types.UID) []*metaac.OwnerReferenceApplyConfiguration {
+	var applied []*metaac.OwnerReferenceApplyConfiguration
+	for _, r := range OwnerReferences(owner) {
+		applied = append(applied, metaac.OwnerReference().WithAPIVersion(r.APIVersion).WithKind(r.Kind).WithName(r.Name).WithUID(r.UID))
+	}
+	return applied
 }
 
 func owned(o metav1.Object, by types.UID) bool {

@@ -28,7 +28,7 @@ var ownLabels = []string{
 }
 
 // agentLabels of Jobs and agents' Pods are those that the operator reads.
-var agentLabels = []string{sondev1.LabelUID, sondev1.LabelKind, sondev1.LabelTargetPodUID, sondev1.LabelKeeperUser}
+var agentLabels = []string{sondev1.LabelUID, sondev1.LabelKind, sondev1.LabelTargetPodUID, sondev1.LabelKeeperUser, sondev1.LabelStowaway}
 
 // Strip is the transform of the cache (cache.Options.DefaultTransform). Users may write 256 KiB of annotations on each of any
 // number of objects that the operator watches. Without Strip, any user with a namespace could fill the manager's memory

@@ -27,6 +27,7 @@ func (m *manager) addIntercepts(_ context.Context, mgr ctrl.Manager) error {
 		Client: mgr.GetClient(), Live: m.live, PauseConfig: m.pauses, Options: m.Agent, Key: m.key,
 		Access: reviews, Recent: access.NewCached(reviews, clock.RealClock{}, capture.RecentFor(interceptReviewInterval)),
 		Users: m.users, Recorder: mgr.GetEventRecorder("sonde"), Clock: clock.RealClock{}, Watchdog: m.watchdog, Stowaway: &intercept.Stowaway{},
+		Limits: m.Ceilings,
 	}
 	secret := webhookpath.New(m.key, clock.RealClock{})
 	admission.Register(mgr.GetWebhookServer(), webhookpath.Intercept, secret, m.intake.Hook(&webhook.Admission{Handler: &interceptwebhook.Handler{

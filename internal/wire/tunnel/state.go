@@ -6,6 +6,12 @@ import (
 	"github.com/sonde-operator/sonde/internal/wire/httpmatch"
 )
 
+// MaxRoutes and MaxCarriers bound a State. Stowaway refuses a larger one.
+const (
+	MaxRoutes   = 2048
+	MaxCarriers = 2048
+)
+
 // State is all that the manager tells Stowaway. A new State replaces the one before.
 type State struct {
 	// Version of the protocol.

@@ -86,7 +86,7 @@ func TestOperatorGoneForGood(t *testing.T) {
 	n := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: ns}}
 	cluster.DeleteNow(t, n)
 	cluster.Gone(t, n, 30*time.Second)
-	for _, kind := range []string{"packetcaptures", "traces", "resultaccesses", "fluentpvcs", "fluentpvcbindings"} {
+	for _, kind := range []string{"packetcaptures", "traces", "resultaccesses", "fluentpvcs", "fluentpvcbindings", "interceptrequests"} {
 		crd := &unstructured.Unstructured{}
 		crd.SetGroupVersionKind(schema.GroupVersionKind{Group: "apiextensions.k8s.io", Version: "v1", Kind: "CustomResourceDefinition"})
 		crd.SetName(kind + ".monitoring.openshift.tpg")
@@ -112,10 +112,13 @@ func TestOperatorGoneForGood(t *testing.T) {
 	volume.kept(t)
 }
 
-// The whole install is removed during a capture: nothing of it is left, and nothing hangs.
+// The whole install is removed during a capture and an intercept: nothing of it is left, and nothing hangs.
 func TestUninstallInMidCapture(t *testing.T) {
 	ns := cluster.Namespace(t, nil)
 	cluster.Deployment(t, ns, "sink", 2, "sink")
+	web := cluster.ReadyPods(t, cluster.Deployment(t, ns, "web", 1, "serve"), 1)
+	asker := cluster.Pod(t, ns, "asker", cluster.PodSpec("idle"))
+	cluster.Intercept(t, ns, "web", 1, "--to", cluster.Laptop(t, "laptop"))
 	cluster.Capture(t, cluster.Admin, ns, sondev1.PacketCaptureSpec{TargetDeployment: "sink", Duration: "10m"})
 	volume := liveVolume(t)
 	before := time.Now()
@@ -125,6 +128,9 @@ func TestUninstallInMidCapture(t *testing.T) {
 	}
 	t.Logf("uninstalled in %s", time.Since(before))
 	cluster.NoAgents(t, 30*time.Second)
+	if got, err := cluster.Ask(t.Context(), asker, &web[0], ""); err != nil || got != web[0].Name {
+		t.Errorf("the Pod is answered by %q (%v), want that it answers itself", got, err)
+	}
 	volume.kept(t)
 	for _, resource := range []string{"mutatingwebhookconfigurations", "validatingadmissionpolicies", "validatingadmissionpolicybindings", "clusterroles", "clusterrolebindings", "customresourcedefinitions", "priorityclasses", "flowschemas", "namespaces"} {
 		cluster.Eventually(t, 30*time.Second, resource+" gone", func(ctx context.Context) error {

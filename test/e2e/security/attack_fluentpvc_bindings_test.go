@@ -72,7 +72,10 @@ func TestAttackFluentPVCBindings(t *testing.T) {
 	allow(t, n.ns, userSubject("mallory"), rbacv1.PolicyRule{
 		APIGroups: []string{sondev1.GroupVersion.Group}, Resources: []string{"fluentpvcbindings", "fluentpvcbindings/status"},
 		Verbs: []string{"get", "list", "watch", "create", "update", "patch", "delete", "deletecollection"},
-	}, rbacv1.PolicyRule{APIGroups: []string{""}, Resources: []string{"persistentvolumeclaims/status"}, Verbs: []string{"update", "patch"}})
+	}, rbacv1.PolicyRule{
+		// OpenShift requires "delete" of the subresource for setting an owner by it.
+		APIGroups: []string{""}, Resources: []string{"persistentvolumeclaims/status"}, Verbs: []string{"update", "patch", "delete"},
+	})
 	mallory := cluster.As(t, "mallory")
 	p := n.waiter("writer")
 	b := bound(t, cluster.Admin, p)

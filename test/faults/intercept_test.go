@@ -1,0 +1,381 @@
+//go:build faults
+
+package faults
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"os"
+	"os/exec"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	sondev1 "github.com/sonde-operator/sonde/api/v1alpha1"
+	"github.com/sonde-operator/sonde/internal/agentjob"
+	"github.com/sonde-operator/sonde/test/cluster"
+)
+
+// Containers of a carrier's Pod.
+const (
+	opener  = "opener"
+	carrier = "carrier"
+)
+
+const (
+	// intercepted is the number of Pods of the target.
+	intercepted = 5
+	// laptop answers what is intercepted.
+	laptop = "laptop"
+	// calm is how long a storm lasts before its fault.
+	calm = 1200 * time.Millisecond
+)
+
+// interceptScene has Pods on one node, whose port is intercepted, and a Pod on the other that sends requests to them.
+type interceptScene struct {
+	ns    string
+	web   *appsv1.Deployment
+	pods  []corev1.Pod
+	asker *corev1.Pod
+	to    string // address of the developer's process
+	i     *cluster.Intercepting
+}
+
+// interceptFault is one fault, injected into an intercept that works.
+type interceptFault struct {
+	name string
+	// goal is how long after the fault a request may still fail.
+	goal time.Duration
+	// lasts is how long requests are sent after the fault.
+	lasts time.Duration
+	// inject returns when the fault happened.
+	inject func(*testing.T, *interceptScene, *corev1.Pod) time.Time
+	// mend makes the intercept work again for all Pods; nil takes a new one after each Pod had the fault once.
+	mend func(*testing.T, *interceptScene)
+	// served reports that requests with the header never go to the app.
+	served bool
+}
+
+var interceptFaults = []interceptFault{
+	{name: "carrier killed", goal: 100 * time.Millisecond, lasts: time.Second, inject: onCarrier(carrier, "KILL")},
+	{name: "carrier frozen", goal: 2 * time.Second, lasts: 4 * time.Second, inject: onCarrier(carrier, "STOP")},
+	{name: "opener killed", goal: 100 * time.Millisecond, lasts: time.Second, inject: onCarrier(opener, "KILL")},
+	{name: "opener frozen", goal: 2 * time.Second, lasts: 4 * time.Second, inject: onCarrier(opener, "STOP")},
+	{name: "client killed", goal: 4 * time.Second, lasts: 6 * time.Second, inject: onClient("KILL"), mend: clientAgain},
+	{name: "client frozen", goal: 4 * time.Second, lasts: 6 * time.Second, inject: onClient("STOP"), mend: clientGoesOn},
+	{name: "Stowaway killed", goal: 4 * time.Second, lasts: 6 * time.Second, inject: onStowaway("KILL"), mend: stowawayAgain},
+	{name: "Stowaway frozen", goal: 4 * time.Second, lasts: 6 * time.Second, inject: onStowaway("STOP"), mend: stowawayAgain},
+	{name: "manager killed (both replicas)", lasts: 2 * time.Second, inject: managerKilled, mend: managersAgain, served: true},
+}
+
+// TestIntercepts injects each fault SONDE_ROUNDS times, 20 unless told otherwise, under 1,000 new connections per second.
+// SONDE_INTERCEPTS_TABLE=FILE writes the results there as the table of docs/reliability.md.
+func TestIntercepts(t *testing.T) {
+	rounds := 20
+	if text := os.Getenv("SONDE_ROUNDS"); text != "" {
+		var err error
+		if rounds, err = strconv.Atoi(text); err != nil {
+			t.Fatal(err)
+		}
+	}
+	before := steadySnapshot(t)
+	s := &interceptScene{ns: cluster.Namespace(t, nil), to: cluster.Laptop(t, laptop)}
+	s.web = onHurt(t, s.ns, "web", intercepted)
+	s.pods = cluster.ReadyPods(t, s.web, intercepted)
+	spec := cluster.PodSpec("idle")
+	spec.NodeSelector = map[string]string{corev1.LabelHostname: spare}
+	s.asker = cluster.Pod(t, s.ns, "asker", spec)
+	inside := insideTarget(t, &s.pods[0])
+	var out strings.Builder
+	out.WriteString("| what happens | goal | median | longest | requests that failed, of all |\n|---|---|---|---|---|\n")
+	for _, f := range interceptFaults {
+		t.Run(f.name, func(t *testing.T) { out.WriteString(f.run(t, s, rounds)) })
+	}
+	await(t, inside, "the target's namespaces", func() snapshot { return insideTarget(t, &s.pods[0]) })
+	t.Run("node gone", s.nodeGone)
+	ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: s.ns}}
+	cluster.DeleteNow(t, ns)
+	cluster.Gone(t, ns, cleanUp)
+	awaitSnapshot(t, before)
+	if file := os.Getenv("SONDE_INTERCEPTS_TABLE"); file != "" {
+		if err := os.WriteFile(file, []byte(out.String()), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// run injects a fault that often, and returns its row of the table.
+func (f interceptFault) run(t *testing.T, s *interceptScene, rounds int) string {
+	t.Helper()
+	var outages []time.Duration
+	failed, all := 0, 0
+	for n := range rounds {
+		if s.i == nil {
+			s.start(t)
+		}
+		pod := &s.pods[n%intercepted]
+		o := s.storm(t, f, pod)
+		outages, failed, all = append(outages, o.lasted), failed+o.failed, all+o.all
+		if f.mend != nil {
+			f.mend(t, s)
+		} else if n%intercepted == intercepted-1 {
+			s.end(t)
+		}
+	}
+	s.end(t)
+	slices.Sort(outages)
+	median, longest := outages[len(outages)/2], outages[len(outages)-1]
+	goal := "no failed request"
+	if f.goal > 0 {
+		goal = f.goal.String()
+	}
+	if longest > f.goal || f.goal == 0 && failed > 0 {
+		t.Errorf("%s: requests fail for %s, want at most %s; %d of %d failed: all outages %v", f.name, longest, goal, failed, all, outages)
+	}
+	row := fmt.Sprintf("| %s, %d times | %s | %s | %s | %d of %d |\n", f.name, rounds, goal, median.Round(time.Millisecond), longest.Round(time.Millisecond), failed, all)
+	t.Log(row)
+	return row
+}
+
+// start intercepts all Pods of the target.
+func (s *interceptScene) start(t *testing.T) {
+	t.Helper()
+	s.i = cluster.Intercept(t, s.ns, "web", intercepted, "--to", s.to, "--header", "x-developer=alice")
+}
+
+// end ends the intercept, and waits until nothing is left of it.
+func (s *interceptScene) end(t *testing.T) {
+	t.Helper()
+	if s.i != nil {
+		s.i.Interrupt(t)
+		s.i = nil
+	}
+	cluster.NoIntercepts(t, time.Minute)
+}
+
+// outage is what a fault did to requests.
+type outage struct {
+	// lasted is the time from the fault to the start of the last request that failed; 0 if none did.
+	lasted      time.Duration
+	failed, all int
+}
+
+// burst is a run of requests with the same result (test/workload/storm.go).
+type burst struct {
+	First, Last int64
+	Count       int
+	Answer      string
+}
+
+// storm sends requests to a Pod, half of them with the header, and injects the fault meanwhile.
+func (s *interceptScene) storm(t *testing.T, f interceptFault, pod *corev1.Pod) outage {
+	t.Helper()
+	type answer struct {
+		out string
+		err error
+	}
+	answers := make(chan answer, 1)
+	go func() {
+		out, err := cluster.Exec(t.Context(), s.asker, "/workload", "storm", "-to", pod.Status.PodIP+":8080", "-header", "x-developer: alice",
+			"-for", (calm + f.lasts).String())
+		answers <- answer{out, err}
+	}()
+	time.Sleep(calm)
+	at := f.inject(t, s, pod).UnixNano()
+	a := <-answers
+	var series [][]burst
+	if err := json.Unmarshal([]byte(a.out), &series); err != nil || a.err != nil || len(series) != 2 {
+		t.Fatalf("storm: %v, %v\n%s", err, a.err, a.out)
+	}
+	var o outage
+	appAnswered := false
+	for n, bursts := range series {
+		for _, b := range bursts {
+			o.all += b.Count
+			intercepted := n == 1
+			switch {
+			case b.Answer == pod.Name && (!intercepted || b.Last > at):
+				appAnswered = appAnswered || intercepted
+			case b.Answer == laptop && intercepted:
+			default:
+				o.failed += b.Count
+				o.lasted = max(o.lasted, time.Duration(b.Last-at))
+				// A request that was under way may fail, too.
+				if b.First < at-int64(time.Second) || !strings.HasPrefix(b.Answer, "error: ") {
+					t.Errorf("before or without the fault %d requests are answered by %q", b.Count, b.Answer)
+				}
+			}
+		}
+	}
+	if appAnswered == f.served {
+		t.Errorf("the app has answered requests with the header: %t", appAnswered)
+	}
+	if o.lasted > f.goal || t.Failed() {
+		t.Logf("%s at %d: %s", f.name, at, a.out)
+	}
+	return o
+}
+
+// kill sends a signal to processes of a node. It returns a time just before that.
+func kill(t *testing.T, node, signal string, pids ...string) time.Time {
+	t.Helper()
+	out := cluster.OnNode(t, node, "sh", "-c", "date +%s%N; kill -"+signal+" "+strings.Join(pids, " "))
+	at, err := strconv.ParseInt(strings.TrimSpace(out), 10, 64)
+	if err != nil || len(pids) == 0 {
+		t.Fatalf("signal %s to processes %v: %q, %v", signal, pids, out, err)
+	}
+	return time.Unix(0, at)
+}
+
+// carrierOf returns the Pod that intercepts a Pod.
+func carrierOf(t *testing.T, pod *corev1.Pod) *corev1.Pod {
+	t.Helper()
+	var agents corev1.PodList
+	err := cluster.Admin.List(t.Context(), &agents, client.InNamespace(cluster.OperatorNamespace), client.MatchingLabels{
+		sondev1.LabelKind: agentjob.KindCarrier, sondev1.LabelTargetPodUID: string(pod.UID),
+	})
+	if err != nil || len(agents.Items) != 1 {
+		t.Fatalf("%d Pods of the carrier of %s, want 1: %v", len(agents.Items), pod.Name, err)
+	}
+	return &agents.Items[0]
+}
+
+func onCarrier(container, signal string) func(*testing.T, *interceptScene, *corev1.Pod) time.Time {
+	return func(t *testing.T, _ *interceptScene, pod *corev1.Pod) time.Time {
+		t.Helper()
+		return kill(t, hurt, signal, pids(t, carrierOf(t, pod), container)...)
+	}
+}
+
+func onClient(signal string) func(*testing.T, *interceptScene, *corev1.Pod) time.Time {
+	return func(t *testing.T, s *interceptScene, _ *corev1.Pod) time.Time {
+		t.Helper()
+		at := time.Now()
+		if out, err := exec.CommandContext(t.Context(), "kill", "-"+signal, strconv.Itoa(s.i.Process.Pid)).CombinedOutput(); err != nil {
+			t.Fatalf("kill: %v: %s", err, out)
+		}
+		return at
+	}
+}
+
+// clientAgain ends what is left of a client that was killed.
+func clientAgain(t *testing.T, s *interceptScene) {
+	t.Helper()
+	if out, err := exec.CommandContext(t.Context(), cluster.Plugin, "down", "-n", s.ns).CombinedOutput(); err != nil {
+		t.Fatalf("kubectl sonde down: %v\n%s", err, out)
+	}
+	s.i = nil
+}
+
+func clientGoesOn(t *testing.T, s *interceptScene) {
+	t.Helper()
+	onClient("CONT")(t, s, nil)
+	s.works(t)
+}
+
+// works waits until the developer's process answers for each Pod again.
+func (s *interceptScene) works(t *testing.T) {
+	t.Helper()
+	cluster.Eventually(t, time.Minute, "all Pods intercepted again", func(ctx context.Context) error {
+		for i := range s.pods {
+			if got, err := cluster.Ask(ctx, s.asker, &s.pods[i], "x-developer=alice"); got != laptop {
+				return fmt.Errorf("a request to %s is answered by %q (%v)", s.pods[i].Name, got, err)
+			}
+		}
+		return nil
+	})
+}
+
+func stowawayPod(t *testing.T) *corev1.Pod {
+	t.Helper()
+	var pods corev1.PodList
+	err := cluster.Admin.List(t.Context(), &pods, client.InNamespace(cluster.OperatorNamespace), client.MatchingLabels{"app.kubernetes.io/component": agentjob.ComponentStowaway})
+	pods.Items = slices.DeleteFunc(pods.Items, func(p corev1.Pod) bool { return p.DeletionTimestamp != nil })
+	if err != nil || len(pods.Items) != 1 {
+		t.Fatalf("%d Pods of Stowaway, want 1: %v", len(pods.Items), err)
+	}
+	return &pods.Items[0]
+}
+
+func onStowaway(signal string) func(*testing.T, *interceptScene, *corev1.Pod) time.Time {
+	return func(t *testing.T, _ *interceptScene, _ *corev1.Pod) time.Time {
+		t.Helper()
+		p := stowawayPod(t)
+		return kill(t, p.Spec.NodeName, signal, pids(t, p, "stowaway")...)
+	}
+}
+
+// stowawayAgain replaces Stowaway's Pod: a container that is killed again and again is restarted later and later.
+func stowawayAgain(t *testing.T, s *interceptScene) {
+	t.Helper()
+	p := stowawayPod(t)
+	if found := pids(t, p, "stowaway"); len(found) > 0 {
+		kill(t, p.Spec.NodeName, "CONT", found...)
+	}
+	cluster.DeleteNow(t, p)
+	s.works(t)
+}
+
+func managerKilled(t *testing.T, _ *interceptScene, _ *corev1.Pod) time.Time {
+	t.Helper()
+	at := time.Now()
+	for _, p := range managers(t) {
+		kill(t, p.Spec.NodeName, "KILL", pids(t, &p, "manager")...)
+	}
+	return at
+}
+
+func managersAgain(t *testing.T, _ *interceptScene) {
+	t.Helper()
+	for _, p := range cluster.ManagerPods(t) {
+		cluster.DeleteNow(t, &p)
+	}
+	cluster.AwaitManager(t.Context(), t)
+}
+
+// nodeGone loses the node with the target and its carriers in mid-intercept.
+func (s *interceptScene) nodeGone(t *testing.T) {
+	s.start(t)
+	lost := &scene{}
+	nodeGone(t, lost)
+	// The Deployment's Pods may be on this node only, so none is left to intercept.
+	cluster.Eventually(t, 3*time.Minute, "no carrier of the lost node", func(ctx context.Context) error {
+		var agents corev1.PodList
+		if err := cluster.Admin.List(ctx, &agents, client.InNamespace(cluster.OperatorNamespace), client.MatchingLabels{sondev1.LabelKind: agentjob.KindCarrier}); err != nil {
+			return err
+		}
+		if len(agents.Items) > 0 {
+			return fmt.Errorf("%d Pods of carriers", len(agents.Items))
+		}
+		return nil
+	})
+	nodeStarts(t, lost)
+	s.pods = cluster.ReadyPodsWithin(t, s.web, intercepted, 2*time.Minute)
+	s.i.Await(t, intercepted, time.Minute)
+	s.works(t)
+	s.end(t)
+}
+
+// onHurt creates a Deployment on the node that the faults hit.
+func onHurt(t *testing.T, ns, name string, replicas int32) *appsv1.Deployment {
+	t.Helper()
+	labels := map[string]string{"app": name}
+	d := &appsv1.Deployment{
+		ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: name},
+		Spec: appsv1.DeploymentSpec{
+			Replicas: new(replicas), Selector: &metav1.LabelSelector{MatchLabels: labels},
+			Template: corev1.PodTemplateSpec{ObjectMeta: metav1.ObjectMeta{Labels: labels}, Spec: cluster.PodSpec("serve")},
+		},
+	}
+	d.Spec.Template.Spec.NodeSelector = map[string]string{corev1.LabelHostname: hurt}
+	cluster.Create(t, d)
+	return d
+}

@@ -1,0 +1,97 @@
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"flag"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"strings"
+	"sync"
+	"time"
+)
+
+// stormTimeout is how long one request may take.
+const stormTimeout = time.Second
+
+// stormRun is a run of requests, in the order of their start, that had the same result.
+type stormRun struct {
+	// First and Last say when the first and the last of them started, in nanoseconds since 1970.
+	First int64 `json:"first"`
+	Last  int64 `json:"last"`
+	Count int   `json:"count"`
+	// Answer is the first line of the body, or "error: " and why there is none.
+	Answer string `json:"answer"`
+}
+
+// storm sends requests at a rate, each on a connection of its own, and prints what became of them as a JSON array of stormRun.
+// With a header, every other request has it, and these are reported in an array of their own.
+func storm(f *flag.FlagSet, args []string) error {
+	addr := f.String("to", "web:80", "address of the server")
+	header := f.String("header", "", "header of every other request, as NAME: VALUE")
+	rate := f.Int("rate", 1000, "connections for each second")
+	lasts := f.Duration("for", 3*time.Second, "how long")
+	if err := f.Parse(args); err != nil {
+		return err
+	}
+	request := "GET / HTTP/1.1\r\nHost: web\r\nConnection: close\r\n"
+	requests := []string{request + "\r\n"}
+	if *header != "" {
+		requests = append(requests, request+*header+"\r\n\r\n")
+	}
+	count := int(lasts.Seconds() * float64(*rate))
+	type result struct {
+		started int64
+		answer  string
+	}
+	results := make([]result, count)
+	var all sync.WaitGroup
+	begin := time.Now()
+	for i := range results {
+		time.Sleep(time.Until(begin.Add(time.Duration(i) * time.Second / time.Duration(*rate))))
+		all.Go(func() { results[i] = result{time.Now().UnixNano(), one(*addr, requests[i%len(requests)])} })
+	}
+	all.Wait()
+	runs := make([][]stormRun, len(requests))
+	for i, r := range results {
+		to := &runs[i%len(requests)]
+		if n := len(*to); n > 0 && (*to)[n-1].Answer == r.answer {
+			(*to)[n-1].Last, (*to)[n-1].Count = r.started, (*to)[n-1].Count+1
+			continue
+		}
+		*to = append(*to, stormRun{First: r.started, Last: r.started, Count: 1, Answer: r.answer})
+	}
+	return json.NewEncoder(os.Stdout).Encode(runs)
+}
+
+// one returns who answered a request.
+func one(addr, request string) string {
+	c, err := net.DialTimeout("tcp", addr, stormTimeout) //nolint:noctx // bounded
+	if err != nil {
+		return "error: connect: " + kindOf(err)
+	}
+	defer c.Close()
+	_ = c.SetDeadline(time.Now().Add(stormTimeout))
+	if _, err := io.WriteString(c, request); err != nil {
+		return "error: write: " + kindOf(err)
+	}
+	got, err := io.ReadAll(c)
+	head, body, ok := bytes.Cut(got, []byte("\r\n\r\n"))
+	if err != nil || !ok || !bytes.HasPrefix(head, []byte("HTTP/1.1 200 ")) {
+		status, _, _ := strings.Cut(string(head), "\r\n")
+		return fmt.Sprintf("error: read %q: %s", status, kindOf(err))
+	}
+	who, _, _ := strings.Cut(string(body), "\n")
+	return who
+}
+
+// kindOf is the end of an error's text, without addresses.
+func kindOf(err error) string {
+	if err == nil {
+		return "cut off"
+	}
+	s := err.Error()
+	return s[strings.LastIndex(s, ": ")+1:]
+}
