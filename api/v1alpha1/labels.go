@@ -26,6 +26,8 @@ const (
 	AnnotationTargetNamespace = "monitoring.openshift.tpg/target-ns"
 	AnnotationTargetPod       = "monitoring.openshift.tpg/target-pod"
 	AnnotationTargetNode      = "monitoring.openshift.tpg/target-node"
+	// AnnotationCarrierKey, on a carrier's Job, is the SHA-256 of its public key, in base64.
+	AnnotationCarrierKey = "monitoring.openshift.tpg/carrier-key"
 	// AnnotationTargetContainer and AnnotationTargetCommand name the traced containers, separated by commas, and the traced command,
 	// on a Job and its Pod of a Trace; "*" means all.
 	AnnotationTargetContainer = "monitoring.openshift.tpg/target-container"

@@ -21,9 +21,10 @@ func runCarrier(ctx context.Context, args []string, log *slog.Logger) (int, erro
 	flags.StringVar(&cfg.Stowaway, "stowaway", "", "`host:port` of Stowaway for carriers")
 	flags.StringVar((*string)(&cfg.StowawayKey), "stowaway-key", "", "Stowaway's public `key`")
 	identity := flags.String("identity", "", "`file` with the carrier's own key")
+	key := flags.String("identity-key", "", "the public `key` that Stowaway expects")
 	flags.StringVar(&cfg.PodUID, "pod-uid", "", "`UID` of the target's Pod")
 	flags.StringVar(&cfg.Pod, "pod", "", "`namespace/name` of the target's Pod")
-	if err := parse(flags, args, "socket", "stowaway", "stowaway-key", "identity", "pod-uid", "pod"); err != nil {
+	if err := parse(flags, args, "socket", "stowaway", "stowaway-key", "identity", "identity-key", "pod-uid", "pod"); err != nil {
 		return exitUsage, err
 	}
 	text, err := os.ReadFile(*identity)
@@ -32,6 +33,9 @@ func runCarrier(ctx context.Context, args []string, log *slog.Logger) (int, erro
 	}
 	if cfg.Identity, err = tunnel.ParseIdentity(text); err != nil {
 		return 0, err
+	}
+	if string(cfg.Identity.Key) != *key {
+		return 0, fmt.Errorf("the Secret has key %s, and the Job expects %s: somebody has replaced the Secret", cfg.Identity.Key, *key)
 	}
 	cfg.Connect = func(ctx context.Context) (carrier.Pod, error) { return handover.Connect(ctx, *socket) }
 	return 0, carrier.Run(ctx, &cfg)

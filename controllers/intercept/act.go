@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"net/netip"
 
 	appsv1 "k8s.io/api/apps/v1"
@@ -14,9 +15,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/sonde-operator/sonde/internal/agentjob"
-	"github.com/sonde-operator/sonde/internal/operator/gone"
 	"github.com/sonde-operator/sonde/internal/operator/platform"
-	"github.com/sonde-operator/sonde/internal/operator/sweep"
 	"github.com/sonde-operator/sonde/internal/wire/tunnel"
 )
 
@@ -36,8 +35,10 @@ func (r *Reconciler) act(ctx context.Context, o *observation, p *plan) (*actions
 	done := &actions{refused: map[types.UID]string{}}
 	var errs []error
 	for _, c := range p.remove {
+		r.countFailure(c)
 		errs = append(errs, r.removeCarrier(ctx, c))
 	}
+	maps.DeleteFunc(r.memory.failures, func(uid types.UID, _ int) bool { return p.pods[uid] == nil })
 	for _, name := range p.removeSecrets {
 		errs = append(errs, r.removeSecret(ctx, name))
 	}
@@ -48,9 +49,9 @@ func (r *Reconciler) act(ctx context.Context, o *observation, p *plan) (*actions
 		return done, errors.Join(errs...)
 	}
 	errs = append(errs, r.ensureStowaway(ctx, o))
-	for _, c := range p.create {
-		if err := r.createCarrier(ctx, o, c); err != nil {
-			done.refused[c.pod.UID] = err.Error()
+	for _, pod := range p.create {
+		if err := r.createCarrier(ctx, o, pod); err != nil {
+			done.refused[pod.UID] = err.Error()
 			errs = append(errs, err)
 		}
 	}
@@ -59,49 +60,56 @@ func (r *Reconciler) act(ctx context.Context, o *observation, p *plan) (*actions
 	return done, errors.Join(append(errs, err)...)
 }
 
-func (r *Reconciler) removeCarrier(ctx context.Context, c *carrier) error {
-	key := metav1.ObjectMeta{Namespace: c.job.GetNamespace(), Name: c.job.GetName()}
-	if err := sweep.Delete(ctx, r.Client, c.job.Expand()); err != nil {
-		return wrap("delete carrier "+key.Name, err)
+// countFailure remembers that a carrier has failed, so that the next one that fails waits longer.
+func (r *Reconciler) countFailure(c *carrier) {
+	switch {
+	case !c.ended():
+	case r.memory.failures == nil:
+		r.memory.failures = map[types.UID]int{c.uid: 1}
+	case r.Clock.Since(c.job.GetCreationTimestamp().Time) > worked:
+		r.memory.failures[c.uid] = 1
+	default:
+		r.memory.failures[c.uid]++
 	}
-	return r.removeSecret(ctx, key.Name)
+}
+
+// removeCarrier deletes a Job with its Pod. The Job keeps its name until the Pod has gone, so that no other carrier starts meanwhile.
+func (r *Reconciler) removeCarrier(ctx context.Context, c *carrier) error {
+	job := c.job.Expand()
+	uid := job.UID
+	err := r.Delete(ctx, job, client.PropagationPolicy(metav1.DeletePropagationForeground), client.Preconditions{UID: &uid})
+	if err != nil && !apierrors.IsNotFound(err) && !apierrors.IsConflict(err) {
+		return wrap("delete carrier "+job.Name, err)
+	}
+	return r.removeSecret(ctx, job.Name)
 }
 
 func (r *Reconciler) removeSecret(ctx context.Context, name string) error {
-	r.Stowaway.forgetCarrierKey(name) // the next carrier of this name has another one
 	secret := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: r.Options.Namespace, Name: name}}
 	return wrap("delete the Secret of carrier "+name, client.IgnoreNotFound(r.Delete(ctx, secret)))
 }
 
 // createCarrier creates first the Secret, whose key Stowaway learns by push, and then the Job.
-func (r *Reconciler) createCarrier(ctx context.Context, o *observation, c creation) error {
+func (r *Reconciler) createCarrier(ctx context.Context, o *observation, pod *corev1.Pod) error {
 	address, err := netip.ParseAddr(o.stowaway.address)
 	if err != nil {
 		return fmt.Errorf("address of Stowaway's Service: %w", err)
 	}
-	user, err := r.Users.Assign(ctx, r.Client, r.Options.Namespace, c.pod.UID, c.pod.UID)
+	user, err := r.Users.Assign(ctx, r.Client, r.Options.Namespace, pod.UID, pod.UID)
 	if err != nil {
 		return err
 	}
-	owner, err := platform.Owner(ctx, r.Live, "Job/"+agentjob.CarrierName(c.pod, c.attempt))
+	owner, err := platform.Owner(ctx, r.Live, "Job/"+agentjob.CarrierName(pod))
 	if err != nil {
 		return err
 	}
 	plan := agentjob.CarrierPlan{
 		Owners: platform.OwnerReferences(owner),
-		Name:   agentjob.CarrierName(c.pod, c.attempt), Pod: c.pod, User: user,
+		Name:   agentjob.CarrierName(pod), Pod: pod, User: user,
 		Stowaway: netip.AddrPortFrom(address, tunnel.PeerPort), StowawayKey: o.stowaway.key,
 	}
-	identity, err := tunnel.NewIdentity()
-	if err != nil {
+	if plan.Key, err = r.createCarrierSecret(ctx, plan); err != nil {
 		return err
-	}
-	text, err := identity.MarshalPEM()
-	if err != nil {
-		return err
-	}
-	if err := r.Create(ctx, agentjob.CarrierSecret(r.Options, plan, text), fieldOwner); err != nil && !apierrors.IsAlreadyExists(err) {
-		return wrap("create the Secret of carrier "+plan.Name, err)
 	}
 	if err := r.Create(ctx, agentjob.Carrier(r.Options, plan), fieldOwner); err != nil && !apierrors.IsAlreadyExists(err) {
 		return wrap("create carrier "+plan.Name, err)
@@ -109,9 +117,34 @@ func (r *Reconciler) createCarrier(ctx context.Context, o *observation, c creati
 	return nil
 }
 
+// createCarrierSecret returns the key in the Secret of a carrier, which an earlier pass may have created.
+func (r *Reconciler) createCarrierSecret(ctx context.Context, plan agentjob.CarrierPlan) (tunnel.PublicKey, error) {
+	identity, err := tunnel.NewIdentity()
+	if err != nil {
+		return "", err
+	}
+	text, err := identity.MarshalPEM()
+	if err != nil {
+		return "", err
+	}
+	plan.Key = identity.Key
+	err = r.Create(ctx, agentjob.CarrierSecret(r.Options, plan, text), fieldOwner)
+	if !apierrors.IsAlreadyExists(err) {
+		return identity.Key, wrap("create the Secret of carrier "+plan.Name, err)
+	}
+	var there corev1.Secret
+	if err := r.Live.Get(ctx, client.ObjectKey{Namespace: r.Options.Namespace, Name: plan.Name}, &there); err != nil {
+		return "", wrap("get the Secret of carrier "+plan.Name, err)
+	}
+	if identity, err = tunnel.ParseIdentity(there.Data[agentjob.SecretIdentity]); err != nil {
+		return "", errors.Join(fmt.Errorf("parse the Secret of carrier %s: %w", plan.Name, err), r.removeSecret(ctx, plan.Name))
+	}
+	return identity.Key, nil
+}
+
 // ensureStowaway creates what is missing of Stowaway, and updates a Deployment of another version of the operator.
 func (r *Reconciler) ensureStowaway(ctx context.Context, o *observation) error {
-	applied := r.Stowaway.applied(o.stowaway.managerKey) && o.stowaway.deployment
+	applied := r.memory.deployed == o.stowaway.managerKey && o.stowaway.deployment
 	if applied && o.stowaway.secret && o.stowaway.service {
 		return nil
 	}
@@ -135,7 +168,7 @@ func (r *Reconciler) ensureStowaway(ctx context.Context, o *observation) error {
 	if err := r.Apply(ctx, deployment, fieldOwner, client.ForceOwnership); err != nil {
 		return wrap("apply Stowaway's Deployment", err)
 	}
-	r.Stowaway.setApplied(o.stowaway.managerKey)
+	r.memory.deployed = o.stowaway.managerKey
 	return nil
 }
 
@@ -160,6 +193,7 @@ func (r *Reconciler) createStowawaySecret(ctx context.Context, owner types.UID) 
 // removeStowaway deletes Stowaway. Its Secret goes last: a Pod of the Deployment mounts it.
 func (r *Reconciler) removeStowaway(ctx context.Context) error {
 	r.Stowaway.Close()
+	r.memory = memory{}
 	meta := metav1.ObjectMeta{Namespace: r.Options.Namespace, Name: tunnel.Name}
 	var errs []error
 	for _, o := range []client.Object{&appsv1.Deployment{ObjectMeta: meta}, &corev1.Service{ObjectMeta: meta}, &corev1.Secret{ObjectMeta: meta}} {
@@ -175,42 +209,15 @@ func (r *Reconciler) push(ctx context.Context, o *observation, p *plan) error {
 	}
 	var carriers []tunnel.Carrier
 	for uid, pod := range p.pods {
-		c := current(o.carriers[uid])
-		if c == nil || c.ended() || c.lost(&o.stowaway) {
+		c := o.carriers[uid]
+		if c == nil || c.job.GetDeletionTimestamp() != nil || c.ended() || c.lost(&o.stowaway) {
 			continue
 		}
-		key, err := r.carrierKey(ctx, c.job.GetName())
-		if gone.Is(err) {
-			err = r.removeCarrier(ctx, c) // it would start without a key; another one follows
-			if err == nil {
-				continue
-			}
-		}
-		if err != nil {
-			return err
-		}
-		carriers = append(carriers, tunnel.Carrier{Pod: string(uid), Name: pod.GetNamespace() + "/" + pod.GetName(), Key: key})
+		carriers = append(carriers, tunnel.Carrier{Pod: string(uid), Name: pod.GetNamespace() + "/" + pod.GetName(), Key: c.key()})
 	}
 	state := p.state(carriers)
 	if o.status.Generation == state.Generation {
 		return nil
 	}
 	return wrap("give Stowaway its routes", r.Stowaway.Push(ctx, &o.stowaway, state))
-}
-
-// carrierKey returns the key of a carrier. Its Secret never changes.
-func (r *Reconciler) carrierKey(ctx context.Context, name string) (tunnel.PublicKey, error) {
-	if key, ok := r.Stowaway.carrierKey(name); ok {
-		return key, nil
-	}
-	var secret corev1.Secret
-	if err := r.Live.Get(ctx, client.ObjectKey{Namespace: r.Options.Namespace, Name: name}, &secret); err != nil {
-		return "", wrap("get the Secret of carrier "+name, err)
-	}
-	identity, err := tunnel.ParseIdentity(secret.Data[agentjob.SecretIdentity])
-	if err != nil {
-		return "", fmt.Errorf("parse the Secret of carrier %s: %w", name, err)
-	}
-	r.Stowaway.setCarrierKey(name, identity.Key)
-	return identity.Key, nil
 }

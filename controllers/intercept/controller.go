@@ -51,12 +51,13 @@ type Reconciler struct {
 	Recorder       events.EventRecorder
 	Clock          clock.PassiveClock
 	Watchdog       *health.Watchdog
-	Stowaway       *Stowaway
+	Stowaway       End
 	// Limits bound the carriers of a request and of a node, as they bound probes.
 	Limits ceiling.Limits
 
 	// known has what the last pass that could read a request has read, by UID.
-	known map[types.UID]known
+	known  map[types.UID]known
+	memory memory
 	// reported is the last error that was logged.
 	reported string
 }

@@ -30,8 +30,10 @@ type observation struct {
 	requests []*request
 	// failed are the errors of requests that could not be read. The others go on.
 	failed error
-	// carriers by the UID of their target Pod. A Pod may have an old Job beside a new one.
-	carriers map[types.UID][]*carrier
+	// carriers by the UID of their target Pod.
+	carriers map[types.UID]*carrier
+	// failures is how often in a row the carrier of a Pod has failed before.
+	failures map[types.UID]int
 	// secrets of carriers without a Job, by name, with the UID of their target Pod.
 	secrets map[string]types.UID
 	// stowaway is what exists of it.
@@ -66,14 +68,32 @@ const keepKnown = 2 * time.Minute
 
 // carrier is the Job of one Pod.
 type carrier struct {
+	// uid of the Pod.
+	uid types.UID
 	job *slim.Job
 	// agent is its Pod; nil if there is none.
 	agent *slim.Pod
+	// hasSecret reports that its Secret exists.
+	hasSecret bool
 }
 
-// lost reports whether the carrier was made for a Stowaway with another key or address, which it will never find.
+// key is what the carrier shows to Stowaway.
+func (c *carrier) key() tunnel.PublicKey {
+	return tunnel.PublicKey(c.job.GetAnnotations()[sondev1.AnnotationCarrierKey])
+}
+
+// stuck reports whether the carrier cannot start, because somebody deleted its Secret.
+func (c *carrier) stuck(now time.Time) bool {
+	started := c.agent != nil && c.agent.Phase() != corev1.PodPending
+	return !c.hasSecret && !started && now.Sub(c.job.GetCreationTimestamp().Time) > stuckAfter
+}
+
+// stuckAfter is longer than the cache of Secrets lags behind the one of Jobs.
+const stuckAfter = 30 * time.Second
+
+// lost reports whether the carrier was made for a Stowaway with another key or address, which it will never find, or has no key.
 func (c *carrier) lost(s *stowawayObjects) bool {
-	return s.secret && s.service && c.job.GetLabels()[sondev1.LabelStowaway] != agentjob.StowawayID(s.key, s.address)
+	return c.key() == "" || s.secret && s.service && c.job.GetLabels()[sondev1.LabelStowaway] != agentjob.StowawayID(s.key, s.address)
 }
 
 // ended reports whether the Job or one of its two containers has ended. Each is useless without the other.
@@ -107,7 +127,7 @@ type stowawayObjects struct {
 }
 
 func (r *Reconciler) observe(ctx context.Context) (*observation, error) {
-	o := &observation{carriers: map[types.UID][]*carrier{}, secrets: map[string]types.UID{}}
+	o := &observation{carriers: map[types.UID]*carrier{}, failures: r.memory.failures, secrets: map[string]types.UID{}}
 	var list sondev1.InterceptRequestList
 	if err := r.List(ctx, &list); err != nil {
 		return nil, wrap("list InterceptRequests", err)
@@ -244,7 +264,7 @@ func (r *Reconciler) observeCarriers(ctx context.Context, o *observation) error 
 	if err := r.List(ctx, &jobs, ours...); err != nil {
 		return wrap("list carriers", err)
 	}
-	if err := r.observeSecrets(ctx, o, jobs.Items, ours); err != nil || len(jobs.Items) == 0 {
+	if err := r.observeSecrets(ctx, o, ours); err != nil || len(jobs.Items) == 0 {
 		return err
 	}
 	var agents corev1.PodList
@@ -258,13 +278,15 @@ func (r *Reconciler) observeCarriers(ctx context.Context, o *observation) error 
 	for i := range jobs.Items {
 		j := &jobs.Items[i]
 		uid := types.UID(j.Labels[sondev1.LabelTargetPodUID])
-		o.carriers[uid] = append(o.carriers[uid], &carrier{job: target.SlimJob(j), agent: byUser[j.Labels[sondev1.LabelKeeperUser]]})
+		_, hasSecret := o.secrets[j.Name]
+		delete(o.secrets, j.Name)
+		o.carriers[uid] = &carrier{uid: uid, job: target.SlimJob(j), agent: byUser[j.Labels[sondev1.LabelKeeperUser]], hasSecret: hasSecret}
 	}
 	return nil
 }
 
-// observeSecrets finds Secrets of carriers whose Job is gone: somebody deleted it, or the manager ended between two deletions.
-func (r *Reconciler) observeSecrets(ctx context.Context, o *observation, jobs []batchv1.Job, ours []client.ListOption) error {
+// observeSecrets finds the Secrets of carriers. Some have no Job: somebody deleted it, or the manager ended between two deletions.
+func (r *Reconciler) observeSecrets(ctx context.Context, o *observation, ours []client.ListOption) error {
 	secrets := &metav1.PartialObjectMetadataList{}
 	secrets.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("SecretList"))
 	if err := r.List(ctx, secrets, ours...); err != nil {
@@ -273,13 +295,10 @@ func (r *Reconciler) observeSecrets(ctx context.Context, o *observation, jobs []
 	for i := range secrets.Items {
 		o.secrets[secrets.Items[i].Name] = types.UID(secrets.Items[i].Labels[sondev1.LabelTargetPodUID])
 	}
-	for i := range jobs {
-		delete(o.secrets, jobs[i].Name)
-	}
 	return nil
 }
 
-// observeStowaway reads Stowaway's parts live, as they are few. Without requests and Deployment it reads nothing.
+// observeStowaway reads Stowaway's parts live, as they are few. Without requests it stops to do so once nothing is left.
 func (r *Reconciler) observeStowaway(ctx context.Context, o *observation) error {
 	deployment := target.Metadata(sondev1.TargetDeployment)
 	key := client.ObjectKey{Namespace: r.Options.Namespace, Name: tunnel.Name}
@@ -288,7 +307,7 @@ func (r *Reconciler) observeStowaway(ctx context.Context, o *observation) error 
 		return wrap("get Stowaway's Deployment", err)
 	}
 	o.stowaway.deployment, o.stowaway.namespace = err == nil, r.Options.Namespace
-	if len(o.requests) == 0 && !o.stowaway.deployment {
+	if len(o.requests) == 0 && !o.stowaway.deployment && r.memory.nothing {
 		return nil
 	}
 	var service corev1.Service
@@ -301,6 +320,7 @@ func (r *Reconciler) observeStowaway(ctx context.Context, o *observation) error 
 	if err := r.observeStowawayKeys(ctx, o, key); err != nil {
 		return err
 	}
+	r.memory.nothing = !o.stowaway.deployment && !o.stowaway.service && !o.stowaway.secret && len(o.requests) == 0
 	if o.stowaway.deployment && o.stowaway.secret && o.stowaway.service {
 		if o.status, err = r.Stowaway.Status(ctx, &o.stowaway); err != nil {
 			ctrl.LoggerFrom(ctx).V(1).Info("Waiting for Stowaway", "reason", err.Error())

@@ -6,8 +6,6 @@ import (
 	"encoding/hex"
 	"encoding/json"
 	"slices"
-	"strconv"
-	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -24,8 +22,8 @@ import (
 type plan struct {
 	// stowaway is wanted; without it, removeStowaway is set once it has been idle.
 	stowaway, removeStowaway bool
-	// create carriers for these Pods, each with its attempt.
-	create []creation
+	// create carriers for these Pods.
+	create []*corev1.Pod
 	// remove these carriers, and these Secrets of carriers that are gone.
 	remove        []*carrier
 	removeSecrets []string
@@ -39,16 +37,15 @@ type plan struct {
 	again time.Duration
 }
 
-type creation struct {
-	pod     *corev1.Pod
-	attempt int
-}
+const (
+	// maxDoublings of the wait between carriers of one Pod that fail.
+	maxDoublings = 6
+	// worked is how long a carrier has lived that failed for the first time, whatever failed before.
+	worked = 10 * time.Minute
+)
 
-// maxAttempts bounds the doubling of the wait between carriers of one Pod that fail.
-const maxAttempts = 6
-
-// retryDelay is how long after a failed carrier the next one starts: 1 s, doubled by each failure.
-func retryDelay(attempt int) time.Duration { return time.Second << min(attempt, maxAttempts) }
+// retryDelay is how long after the creation of a carrier that has failed the next one follows: 2 s, doubled by each failure before.
+func retryDelay(failures int) time.Duration { return 2 * time.Second << min(failures, maxDoublings) }
 
 // planFor decides on what was observed.
 func planFor(o *observation, limits ceiling.Limits, now time.Time) *plan {
@@ -94,11 +91,13 @@ func excluded(pod *slim.Pod) string {
 }
 
 func (p *plan) planCarriers(o *observation, now time.Time) {
-	for uid, carriers := range o.carriers {
-		for _, c := range carriers {
-			if c.job.GetDeletionTimestamp() == nil && (p.pods[uid] == nil || c.lost(&o.stowaway)) {
-				p.remove = append(p.remove, c)
-			}
+	for uid, c := range o.carriers {
+		if c.job.GetDeletionTimestamp() != nil {
+			continue
+		}
+		due := c.job.GetCreationTimestamp().Add(retryDelay(o.failures[uid]))
+		if p.pods[uid] == nil || c.lost(&o.stowaway) || c.stuck(now) || c.ended() && !now.Before(due) {
+			p.remove = append(p.remove, c)
 		}
 	}
 	for name, uid := range o.secrets {
@@ -110,34 +109,11 @@ func (p *plan) planCarriers(o *observation, now time.Time) {
 		return // carriers need its key and address
 	}
 	for uid, pod := range p.pods {
-		attempt, blocked := 0, false
-		for _, c := range o.carriers[uid] {
-			switch {
-			case c.job.GetDeletionTimestamp() != nil || c.lost(&o.stowaway) || !c.ended():
-				blocked = true
-			default:
-				attempt = max(attempt, attemptOf(c.job.GetName())+1)
-				if due := c.job.GetCreationTimestamp().Add(retryDelay(attempt)); now.Before(due) {
-					blocked = true
-				} else {
-					p.remove = append(p.remove, c)
-				}
-			}
-		}
-		if !blocked {
-			p.create = append(p.create, creation{pod: pod.Expand(), attempt: attempt})
+		if o.carriers[uid] == nil {
+			p.create = append(p.create, pod.Expand())
 		}
 	}
-	slices.SortFunc(p.create, func(a, b creation) int { return cmp.Compare(a.pod.Name, b.pod.Name) })
-}
-
-// attemptOf returns the number at the end of a carrier's name.
-func attemptOf(name string) int {
-	n, err := strconv.Atoi(name[strings.LastIndexByte(name, '-')+1:])
-	if err != nil {
-		return 0
-	}
-	return n
+	slices.SortFunc(p.create, func(a, b *corev1.Pod) int { return cmp.Compare(a.Name, b.Name) })
 }
 
 // state returns the state that Stowaway is to have. Its generation is a hash of the rest.

@@ -52,12 +52,13 @@ func podNamed(name string, change func(*corev1.Pod)) *slim.Pod {
 func carrierOf(pod string, attempt string, age time.Duration, ended batchv1.JobConditionType) *carrier {
 	job := &batchv1.Job{ObjectMeta: metav1.ObjectMeta{
 		Name: "carrier-" + pod + "-0-" + attempt, Namespace: "sonde-system", CreationTimestamp: metav1.NewTime(noon.Add(-age)),
-		Labels: map[string]string{sondev1.LabelStowaway: agentjob.StowawayID(up.key, up.address)},
+		Labels:      map[string]string{sondev1.LabelStowaway: agentjob.StowawayID(up.key, up.address)},
+		Annotations: map[string]string{sondev1.AnnotationCarrierKey: "key"},
 	}}
 	if ended != "" {
 		job.Status.Conditions = []batchv1.JobCondition{{Type: ended, Status: corev1.ConditionTrue}}
 	}
-	return &carrier{job: target.SlimJob(job)}
+	return &carrier{job: target.SlimJob(job), hasSecret: true}
 }
 
 // up is a Stowaway that has everything.
@@ -76,7 +77,7 @@ func TestPlan(t *testing.T) {
 	}
 	for name, tc := range map[string]struct {
 		requests []*request
-		carriers map[types.UID][]*carrier
+		carriers map[types.UID]*carrier
 		stowaway stowawayObjects
 		secrets  map[string]types.UID
 		limits   ceiling.Limits
@@ -89,38 +90,38 @@ func TestPlan(t *testing.T) {
 		},
 		"Stowaway exists": {
 			requests: []*request{intercepting("a", "web-1", "web-2")}, stowaway: up,
-			want: want{stowaway: true, create: []string{"web-1/0", "web-2/0"}, routes: map[string][]string{"uid-a": {"uid-web-1", "uid-web-2"}}, again: pollInterval},
+			want: want{stowaway: true, create: []string{"web-1", "web-2"}, routes: map[string][]string{"uid-a": {"uid-web-1", "uid-web-2"}}, again: pollInterval},
 		},
 		"two requests share a carrier": {
 			requests: []*request{intercepting("a", "web-1"), intercepting("b", "web-1")}, stowaway: up,
-			carriers: map[types.UID][]*carrier{"uid-web-1": {carrierOf("web-1", "0", time.Minute, "")}},
+			carriers: map[types.UID]*carrier{"uid-web-1": carrierOf("web-1", "0", time.Minute, "")},
 			want:     want{stowaway: true, routes: map[string][]string{"uid-a": {"uid-web-1"}, "uid-b": {"uid-web-1"}}, again: pollInterval},
 		},
 		"the last request has gone": {
-			stowaway: up, carriers: map[types.UID][]*carrier{"uid-web-1": {carrierOf("web-1", "0", time.Minute, "")}},
+			stowaway: up, carriers: map[types.UID]*carrier{"uid-web-1": carrierOf("web-1", "0", time.Minute, "")},
 			want: want{removeStowaway: true, remove: []string{"carrier-web-1-0-0"}},
 		},
 		"a Pod has gone": {
 			requests: []*request{intercepting("a", "web-2")}, stowaway: up,
-			carriers: map[types.UID][]*carrier{"uid-web-1": {carrierOf("web-1", "0", time.Minute, "")}, "uid-web-2": {carrierOf("web-2", "0", time.Minute, "")}},
+			carriers: map[types.UID]*carrier{"uid-web-1": carrierOf("web-1", "0", time.Minute, ""), "uid-web-2": carrierOf("web-2", "0", time.Minute, "")},
 			want:     want{stowaway: true, remove: []string{"carrier-web-1-0-0"}, routes: map[string][]string{"uid-a": {"uid-web-2"}}, again: pollInterval},
 		},
 		"a carrier has failed a moment ago": {
 			requests: []*request{intercepting("a", "web-1")}, stowaway: up,
-			carriers: map[types.UID][]*carrier{"uid-web-1": {carrierOf("web-1", "0", time.Second, batchv1.JobFailed)}},
+			carriers: map[types.UID]*carrier{"uid-web-1": carrierOf("web-1", "0", time.Second, batchv1.JobFailed)},
 			want:     want{stowaway: true, routes: map[string][]string{"uid-a": {"uid-web-1"}}, again: pollInterval},
 		},
 		"a carrier has failed": {
 			requests: []*request{intercepting("a", "web-1")}, stowaway: up,
-			carriers: map[types.UID][]*carrier{"uid-web-1": {carrierOf("web-1", "3", time.Minute, batchv1.JobFailed)}},
+			carriers: map[types.UID]*carrier{"uid-web-1": carrierOf("web-1", "3", time.Minute, batchv1.JobFailed)},
 			want: want{
-				stowaway: true, create: []string{"web-1/4"}, remove: []string{"carrier-web-1-0-3"},
+				stowaway: true, remove: []string{"carrier-web-1-0-3"},
 				routes: map[string][]string{"uid-a": {"uid-web-1"}}, again: pollInterval,
 			},
 		},
 		"expired": {
 			requests: []*request{func() *request { q := intercepting("a", "web-1"); q.expires = noon; return q }()}, stowaway: up,
-			carriers: map[types.UID][]*carrier{"uid-web-1": {carrierOf("web-1", "0", time.Minute, "")}},
+			carriers: map[types.UID]*carrier{"uid-web-1": carrierOf("web-1", "0", time.Minute, "")},
 			want:     want{removeStowaway: true, remove: []string{"carrier-web-1-0-0"}},
 		},
 		"not allowed": {
@@ -140,29 +141,29 @@ func TestPlan(t *testing.T) {
 				q.pods = append(q.pods, podNamed("web-2", func(p *corev1.Pod) { p.Spec.HostNetwork = true }))
 				return q
 			}()}, stowaway: up,
-			want: want{stowaway: true, create: []string{"web-1/0"}, routes: map[string][]string{"uid-a": {"uid-web-1"}}, again: pollInterval},
+			want: want{stowaway: true, create: []string{"web-1"}, routes: map[string][]string{"uid-a": {"uid-web-1"}}, again: pollInterval},
 		},
 		"carriers of a Stowaway that had another key": {
 			requests: []*request{intercepting("a", "web-1")}, stowaway: another,
-			carriers: map[types.UID][]*carrier{"uid-web-1": {carrierOf("web-1", "0", time.Minute, "")}},
+			carriers: map[types.UID]*carrier{"uid-web-1": carrierOf("web-1", "0", time.Minute, "")},
 			want:     want{stowaway: true, remove: []string{"carrier-web-1-0-0"}, routes: map[string][]string{"uid-a": {"uid-web-1"}}, again: pollInterval},
 		},
 		"Secrets without Jobs": {
 			requests: []*request{intercepting("a", "web-1")}, stowaway: up, secrets: map[string]types.UID{"of-web-1": "uid-web-1", "of-web-9": "uid-web-9"},
-			want: want{stowaway: true, create: []string{"web-1/0"}, remove: []string{"of-web-9"}, routes: map[string][]string{"uid-a": {"uid-web-1"}}, again: pollInterval},
+			want: want{stowaway: true, create: []string{"web-1"}, remove: []string{"of-web-9"}, routes: map[string][]string{"uid-a": {"uid-web-1"}}, again: pollInterval},
 		},
 		"more Pods than a request may have: the one with a carrier keeps it": {
 			requests: []*request{intercepting("a", "web-1", "web-2", "web-3")}, stowaway: up, limits: ceiling.Limits{PodsPerCapture: 2},
-			carriers: map[types.UID][]*carrier{"uid-web-3": {carrierOf("web-3", "0", time.Minute, "")}},
+			carriers: map[types.UID]*carrier{"uid-web-3": carrierOf("web-3", "0", time.Minute, "")},
 			want: want{
-				stowaway: true, create: []string{"web-1/0"}, waiting: []string{"a uid-web-2"},
+				stowaway: true, create: []string{"web-1"}, waiting: []string{"a uid-web-2"},
 				routes: map[string][]string{"uid-a": {"uid-web-3", "uid-web-1"}}, again: pollInterval,
 			},
 		},
 		"more carriers than a namespace may have on a node: another request shares the Pod": {
 			requests: []*request{intercepting("a", "web-1", "web-2"), intercepting("b", "web-1")}, stowaway: up, limits: ceiling.Limits{ProbesPerNode: 2},
 			want: want{
-				stowaway: true, create: []string{"web-1/0"}, waiting: []string{"a uid-web-2"},
+				stowaway: true, create: []string{"web-1"}, waiting: []string{"a uid-web-2"},
 				routes: map[string][]string{"uid-a": {"uid-web-1"}, "uid-b": {"uid-web-1"}}, again: pollInterval,
 			},
 		},
@@ -171,7 +172,7 @@ func TestPlan(t *testing.T) {
 			p := planFor(&observation{requests: tc.requests, carriers: tc.carriers, secrets: tc.secrets, stowaway: tc.stowaway}, tc.limits, noon)
 			got := want{stowaway: p.stowaway, removeStowaway: p.removeStowaway, again: p.again}
 			for _, c := range p.create {
-				got.create = append(got.create, c.pod.Name+"/"+string(rune('0'+c.attempt)))
+				got.create = append(got.create, c.Name)
 			}
 			for _, c := range p.remove {
 				got.remove = append(got.remove, c.job.GetName())
@@ -219,7 +220,7 @@ func TestStatus(t *testing.T) {
 			}},
 		}
 	}
-	running := map[types.UID][]*carrier{"uid-web-1": {carrierOf("web-1", "0", time.Minute, "")}}
+	running := map[types.UID]*carrier{"uid-web-1": carrierOf("web-1", "0", time.Minute, "")}
 	for name, tc := range map[string]struct {
 		before  sondev1.InterceptPhase
 		change  func(*request)

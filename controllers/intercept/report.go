@@ -161,7 +161,7 @@ func clientCondition(q *request, o *observation, set func(string, metav1.Conditi
 func podEntry(q *request, o *observation, p *plan, done *actions, pod *slim.Pod) sondev1.InterceptPod {
 	uid := pod.GetUID()
 	e := sondev1.InterceptPod{Name: pod.GetName(), UID: string(uid), Node: pod.Node()}
-	if c := current(o.carriers[uid]); c != nil {
+	if c := o.carriers[uid]; c != nil {
 		e.Job = c.job.GetName()
 		e.Message = c.waiting()
 	}
@@ -192,17 +192,6 @@ func countersOf(c tunnel.Counters) sondev1.InterceptCounters {
 		Connections: n(c.Connections), Matched: n(c.Matched), Passed: n(c.Passed), Failed: n(c.Failed), Overlaps: n(c.Overlaps),
 		BytesToClient: n(c.BytesToClient), BytesFromClient: n(c.BytesFromClient),
 	}
-}
-
-// current returns the newest carrier of a Pod that is not being deleted.
-func current(carriers []*carrier) *carrier {
-	var newest *carrier
-	for _, c := range carriers {
-		if c.job.GetDeletionTimestamp() == nil && (newest == nil || attemptOf(c.job.GetName()) > attemptOf(newest.job.GetName())) {
-			newest = c
-		}
-	}
-	return newest
 }
 
 // waiting says what a carrier that does not intercept yet waits for, or why it has failed.

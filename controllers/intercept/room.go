@@ -49,7 +49,7 @@ func (p *plan) choosePods(o *observation, live []*request, limits ceiling.Limits
 		for _, q := range live {
 			for _, pod := range q.pods {
 				uid := pod.GetUID()
-				if (current(o.carriers[uid]) != nil) != carried {
+				if (o.carriers[uid] != nil) != carried {
 					continue
 				}
 				if why := excluded(pod); why != "" {

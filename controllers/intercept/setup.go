@@ -9,6 +9,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/builder"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/event"
 	"sigs.k8s.io/controller-runtime/pkg/handler"
 	"sigs.k8s.io/controller-runtime/pkg/predicate"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
@@ -29,10 +30,14 @@ func (r *Reconciler) SetupWithManager(mgr ctrl.Manager) error {
 	carriers := predicate.NewPredicateFuncs(func(o client.Object) bool {
 		return o.GetNamespace() == r.Options.Namespace && o.GetLabels()[sondev1.LabelKind] == agentjob.KindCarrier
 	})
+	// The first pass removes what an earlier manager has left, also if there is no request.
+	first := make(chan event.GenericEvent, 1)
+	first <- event.GenericEvent{Object: &sondev1.InterceptRequest{}}
 	b := ctrl.NewControllerManagedBy(mgr).Named("intercepts").
 		Watches(&sondev1.InterceptRequest{}, wake(all), builder.WithPredicates(predicate.Or(predicate.GenerationChangedPredicate{}, predicate.AnnotationChangedPredicate{}))).
 		Watches(&batchv1.Job{}, wake(all), builder.WithPredicates(carriers, predicate.Funcs{UpdateFunc: slim.JobChanged})).
 		Watches(&corev1.Pod{}, wake(all), builder.WithPredicates(carriers, predicate.Funcs{UpdateFunc: slim.PodChanged})).
+		WatchesRawSource(source.Channel(first, wake(all))).
 		Watches(&corev1.Pod{}, wake(r.targetChanged), builder.WithPredicates(predicate.Funcs{UpdateFunc: slim.PodChanged}))
 	if c, ok := r.PauseConfig.(cache.Cache); ok {
 		b = b.WatchesRawSource(source.Kind(c, client.Object(&corev1.ConfigMap{}), wake(all)))

@@ -14,16 +14,26 @@ import (
 	"sync"
 	"time"
 
+	"k8s.io/apimachinery/pkg/types"
+
 	"github.com/sonde-operator/sonde/internal/wire/tunnel"
 )
+
+// End is the cluster's end of the tunnel, as the manager uses it.
+type End interface {
+	// Status asks what Stowaway does.
+	Status(context.Context, *stowawayObjects) (*tunnel.Status, error)
+	// Push replaces what Stowaway is to do.
+	Push(context.Context, *stowawayObjects, tunnel.State) error
+	// Close ends the connection; the next question makes another one.
+	Close()
+}
 
 const (
 	// stowawayTimeout bounds one request to Stowaway, and a connection to it.
 	stowawayTimeout = 3 * time.Second
 	// maxStatus bounds Stowaway's answer in bytes.
 	maxStatus = 8 << 20
-	// maxKeys bounds how many carriers' keys are remembered.
-	maxKeys = 4096
 )
 
 // Stowaway is the manager's connection to Stowaway. It is made when it is needed, and kept.
@@ -32,18 +42,13 @@ type Stowaway struct {
 	peer *tunnel.Peer
 	// to is the key of the Stowaway that peer is connected to.
 	to tunnel.PublicKey
-	// keys of carriers by their name.
-	keys map[string]tunnel.PublicKey
-	// deployed is the manager's key with which this process has applied the Deployment.
-	deployed tunnel.PublicKey
 }
 
-// Close ends the connection, and forgets what was applied.
+// Close ends the connection.
 func (s *Stowaway) Close() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.disconnect()
-	s.deployed, s.keys = "", nil
 }
 
 func (s *Stowaway) disconnect() {
@@ -132,37 +137,13 @@ func (s *Stowaway) connect(ctx context.Context, o *stowawayObjects) error {
 	return nil
 }
 
-func (s *Stowaway) carrierKey(name string) (tunnel.PublicKey, bool) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	key, ok := s.keys[name]
-	return key, ok
-}
-
-func (s *Stowaway) setCarrierKey(name string, key tunnel.PublicKey) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.keys == nil || len(s.keys) >= maxKeys {
-		s.keys = map[string]tunnel.PublicKey{}
-	}
-	s.keys[name] = key
-}
-
-func (s *Stowaway) forgetCarrierKey(name string) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	delete(s.keys, name)
-}
-
-// applied reports whether this process has applied the Deployment with this key. An operator of another version is another process.
-func (s *Stowaway) applied(manager tunnel.PublicKey) bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.deployed == manager
-}
-
-func (s *Stowaway) setApplied(manager tunnel.PublicKey) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.deployed = manager
+// memory is what one process of the manager remembers between passes.
+type memory struct {
+	// deployed is the manager's key with which this process has applied the Deployment. An operator of another version is another
+	// process, so it applies its own.
+	deployed tunnel.PublicKey
+	// failures is how often in a row the carrier of a Pod has failed, by the Pod's UID.
+	failures map[types.UID]int
+	// nothing says that no part of Stowaway existed when there was no request any more.
+	nothing bool
 }

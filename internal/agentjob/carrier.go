@@ -27,7 +27,7 @@ const (
 	carrierDeadline = 24*time.Hour + Margin
 	// carrierKept is how long an ended carrier's Job is kept if no operator deletes it.
 	carrierKept = time.Hour
-	// carrierPrefix bounds the beginning of a carrier's name in bytes. It leaves room for a part of the Pod's UID and the attempt.
+	// carrierPrefix bounds the beginning of a carrier's name in bytes. It leaves room for a part of the Pod's UID.
 	carrierPrefix = 40
 	openerMemory  = 96 * mi
 	carrierMemory = 192 * mi
@@ -48,6 +48,8 @@ type CarrierPlan struct {
 	// Stowaway's address and key.
 	Stowaway    netip.AddrPort
 	StowawayKey tunnel.PublicKey
+	// Key of the carrier. Its Secret has the private half.
+	Key tunnel.PublicKey
 	// User of the carrier, made by KeeperUser. No other live Job may have it.
 	User int64
 	// Owners of the Job and the Secret: the install, with which they go.
@@ -60,9 +62,10 @@ func StowawayID(key tunnel.PublicKey, address string) string {
 	return hex.EncodeToString(sum[:16])
 }
 
-// CarrierName returns the name of the Job and of the Secret of an attempt to intercept a Pod.
-func CarrierName(pod *corev1.Pod, attempt int) string {
-	return naming.Cut("carrier-"+pod.Name, carrierPrefix) + "-" + naming.Short(pod.UID) + "-" + strconv.Itoa(attempt)
+// CarrierName returns the name of a Pod's carrier, of its Job and its Secret. A Pod has one name, so that the API server refuses a
+// second carrier: two would intercept each other.
+func CarrierName(pod *corev1.Pod) string {
+	return naming.Cut("carrier-"+pod.Name, carrierPrefix) + "-" + naming.Short(pod.UID)
 }
 
 func carrierMeta(o Options, p CarrierPlan) metav1.ObjectMeta {
@@ -74,6 +77,7 @@ func carrierMeta(o Options, p CarrierPlan) metav1.ObjectMeta {
 	labels[sondev1.LabelStowaway] = StowawayID(p.StowawayKey, p.Stowaway.Addr().String())
 	return metav1.ObjectMeta{Name: p.Name, Namespace: o.Namespace, Labels: labels, OwnerReferences: p.Owners, Annotations: map[string]string{
 		sondev1.AnnotationOwner:           naming.Owner(p.Pod),
+		sondev1.AnnotationCarrierKey:      string(p.Key),
 		sondev1.AnnotationTargetNamespace: p.Pod.Namespace, sondev1.AnnotationTargetPod: p.Pod.Name, sondev1.AnnotationTargetNode: p.Pod.Spec.NodeName,
 	}}
 }
@@ -123,7 +127,7 @@ func carrier(o Options, p CarrierPlan) corev1.Container {
 		Name: "carrier", Image: o.Image, ImagePullPolicy: corev1.PullIfNotPresent,
 		Command: []string{"/agent"}, Args: []string{
 			"carrier", "--socket", socketPath, "--stowaway", p.Stowaway.String(), "--stowaway-key", string(p.StowawayKey),
-			"--identity", identityDir + "/" + SecretIdentity, "--pod-uid", string(p.Pod.UID), "--pod", naming.Owner(p.Pod),
+			"--identity", identityDir + "/" + SecretIdentity, "--identity-key", string(p.Key), "--pod-uid", string(p.Pod.UID), "--pod", naming.Owner(p.Pod),
 		},
 		Env: []corev1.EnvVar{{Name: "GOMEMLIMIT", Value: strconv.Itoa(carrierMemory * 3 / 4)}},
 		SecurityContext: &corev1.SecurityContext{

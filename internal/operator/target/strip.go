@@ -176,7 +176,7 @@ func SlimJob(job *batchv1.Job) *slim.Job {
 			Name: job.Name, Namespace: job.Namespace, UID: job.UID, ResourceVersion: job.ResourceVersion,
 			CreationTimestamp: job.CreationTimestamp, DeletionTimestamp: job.DeletionTimestamp,
 			Labels:      pick(job.Labels, agentLabels...),
-			Annotations: pick(job.Annotations, sondev1.AnnotationOwner, sondev1.AnnotationTargetPod, sondev1.AnnotationTargetNode),
+			Annotations: pick(job.Annotations, sondev1.AnnotationOwner, sondev1.AnnotationTargetPod, sondev1.AnnotationTargetNode, sondev1.AnnotationCarrierKey),
 		},
 		Status: job.Status,
 	})
