@@ -64,10 +64,9 @@ type Reconciler struct {
 
 // +kubebuilder:rbac:groups=monitoring.openshift.tpg,resources=interceptrequests,verbs=list;watch
 // +kubebuilder:rbac:groups=monitoring.openshift.tpg,resources=interceptrequests/status,verbs=patch
-// +kubebuilder:rbac:groups=apps,namespace=sonde-system,resources=deployments,verbs=create
-// +kubebuilder:rbac:groups=apps,namespace=sonde-system,resources=deployments,resourceNames=sonde-stowaway,verbs=patch;delete
-// +kubebuilder:rbac:groups="",namespace=sonde-system,resources=services,verbs=create
-// +kubebuilder:rbac:groups="",namespace=sonde-system,resources=services,resourceNames=sonde-stowaway,verbs=get;patch;delete
+// The right to create is restricted to the name, which suffices because server-side apply is a PATCH.
+// +kubebuilder:rbac:groups=apps,namespace=sonde-system,resources=deployments,resourceNames=sonde-stowaway,verbs=create;patch;delete
+// +kubebuilder:rbac:groups="",namespace=sonde-system,resources=services,resourceNames=sonde-stowaway,verbs=create;get;patch;delete
 
 // Reconcile makes one pass over all requests.
 func (r *Reconciler) Reconcile(ctx context.Context, _ ctrl.Request) (ctrl.Result, error) {

@@ -29,7 +29,10 @@ import (
 // creating an object by server-side apply, or setting an owner under OpenShift's OwnerReferencesPermissionEnforcement.
 // TestRbacHiddenRights shows that these rights are needed.
 func kept(r rights.Right) bool {
-	return r.Name != "" && (r.Verb == "create" || r.Verb == "delete") && r.Resource != "secrets" && r.Resource != "leases" && r.Name != tunnel.Name
+	if r.Name == "" || r.Resource == "secrets" || r.Resource == "leases" {
+		return false
+	}
+	return r.Verb == "create" || r.Verb == "delete" && r.Name != tunnel.Name // which the manager deletes after the last intercept
 }
 
 // A named step uses each right of the manager. Without the right, that step's request is refused, because no other rule
@@ -74,6 +77,10 @@ func TestRbacHiddenRights(t *testing.T) {
 	stubAPIs(t)
 	// The configuration of gates exists only while a Trace gates.
 	cluster.GatedTrace(t, cluster.Deployment(t, cluster.Namespace(t, nil), "web", 1, "idle"), sondev1.TraceGate{})
+	// And Stowaway exists only while there is an intercept.
+	ns := cluster.Namespace(t, nil)
+	cluster.Deployment(t, ns, "web", 1, "serve")
+	cluster.Intercept(t, ns, "web", 1, "--to", cluster.Laptop(t, "laptop"))
 	for _, right := range managerRights(t) {
 		if !kept(right) || !present(t, right) {
 			continue

@@ -20,15 +20,19 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	sondev1 "github.com/sonde-operator/sonde/api/v1alpha1"
+	"github.com/sonde-operator/sonde/internal/agentjob"
 	"github.com/sonde-operator/sonde/internal/wire/privilege"
 )
 
 // sccKinds are the kinds of Pod in the table of docs/security.md, by component label; agents have none.
 var sccKinds = map[string]string{
-	"":        "agent (probe and keeper)",
-	"manager": "manager",
+	"":        "agent (probe and keeper; opener and carrier)",
+	"manager": "manager, Stowaway",
 	"doctor":  "doctor",
-	"sweep":   "sweep (after a probe that left no account)",
+
+	agentjob.ComponentStowaway: "manager, Stowaway",
+
+	"sweep": "sweep (after a probe that left no account)",
 }
 
 // In both settings each Pod of the system runs under the SCC in the table of docs/security.md, and the table has no
@@ -41,6 +45,7 @@ func TestSccOfEveryPod(t *testing.T) {
 			since, got := time.Now().Truncate(time.Second), map[string]string{}
 			pc := quickCapture(t)
 			collectSCCs(t, got, "", since)
+			sccOfIntercept(t, got, since)
 			sccOfDoctor(t, got, cluster.Entry(t, pc, pc.Status.Pods[0].Name).Node, since)
 			sccOfSweep(t, got, setting, since)
 			if diff := cmp.Diff(table[string(setting)], got); diff != "" {
@@ -87,6 +92,17 @@ func collectSCCs(t *testing.T, got map[string]string, component string, since ti
 		}
 		return nil
 	})
+}
+
+// sccOfIntercept intercepts a Pod, which uses the SCCs of Stowaway and of an opener with its carrier.
+func sccOfIntercept(t *testing.T, got map[string]string, since time.Time) {
+	t.Helper()
+	ns := cluster.Namespace(t, nil)
+	cluster.Deployment(t, ns, "web", 1, "serve")
+	i := cluster.Intercept(t, ns, "web", 1, "--to", cluster.Laptop(t, "laptop"))
+	collectSCCs(t, got, agentjob.ComponentStowaway, since)
+	i.Interrupt(t)
+	cluster.NoIntercepts(t, time.Minute)
 }
 
 // sccOfDoctor examines a node, which uses the doctor's SCC.
