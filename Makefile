@@ -264,7 +264,7 @@ test-api: cluster-program pcapfilter ## Test validation rules and webhooks again
 SCHEDULES ?= 1000
 SEED      ?= $(shell date +%s)
 test-schedules: pcapfilter ## Test the controllers in SCHEDULES random schedules of faults, starting from SEED (docs/reliability.md).
-	go test -v -count=1 -timeout 30m -run '^TestSchedules$$' ./controllers/capture ./controllers/fluentpvc -args -schedules $(SCHEDULES) -seed $(SEED)
+	go test -v -count=1 -timeout 30m -run '^TestSchedules$$' ./controllers/capture ./controllers/fluentpvc ./controllers/intercept -args -schedules $(SCHEDULES) -seed $(SEED)
 
 .PHONY: test-e2e
 test-e2e: cluster-up image image-workload ## Run one end-to-end pass per kind on the local cluster; the shards run the rest.
