@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -17,6 +18,7 @@ import (
 	sondev1 "github.com/sonde-operator/sonde/api/v1alpha1"
 	"github.com/sonde-operator/sonde/internal/agentjob"
 	"github.com/sonde-operator/sonde/internal/operator/access"
+	"github.com/sonde-operator/sonde/internal/operator/audit"
 	"github.com/sonde-operator/sonde/internal/operator/ceiling"
 	"github.com/sonde-operator/sonde/internal/operator/health"
 	"github.com/sonde-operator/sonde/internal/operator/stamp"
@@ -55,8 +57,8 @@ type Reconciler struct {
 	// Limits bound the carriers of a request and of a node, as they bound probes.
 	Limits ceiling.Limits
 
-	// known has what the last pass that could read a request has read, by UID.
-	known  map[types.UID]known
+	// known has the requests of the last pass, by UID.
+	known  map[types.UID]*request
 	memory memory
 	// reported is the last error that was logged.
 	reported string
@@ -78,6 +80,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, _ ctrl.Request) (ctrl.Result
 	planned := planFor(observed, r.Limits, r.Clock.Now())
 	done, acted := r.act(ctx, observed, planned)
 	reported := r.report(ctx, observed, planned, done)
+	r.remember(ctx, observed)
 	again := planned.again
 	if err := errors.Join(observed.failed, acted, reported); err != nil {
 		// Not returned: the growing delay between tries would hold up the requests that work.
@@ -87,6 +90,21 @@ func (r *Reconciler) Reconcile(ctx context.Context, _ ctrl.Request) (ctrl.Result
 		r.reported = ""
 	}
 	return ctrl.Result{RequeueAfter: again}, nil
+}
+
+// remember keeps the requests for the next pass, and records the end of those that were deleted.
+func (r *Reconciler) remember(ctx context.Context, o *observation) {
+	before := r.known
+	r.known = map[types.UID]*request{}
+	for _, q := range o.requests {
+		r.known[q.UID] = q
+		delete(before, q.UID)
+	}
+	for _, gone := range before {
+		if !gone.Ended() {
+			gone.auditEnd(ctx, "Deleted")
+		}
+	}
 }
 
 // log logs an error, unless it is the last one again: a pass runs every second.
@@ -107,15 +125,49 @@ func (r *Reconciler) event(q *sondev1.InterceptRequest, kind, reason, message st
 	r.Recorder.Eventf(q, nil, kind, reason, "Intercept", "%s", message)
 }
 
-// transition records a change of phase.
-func (r *Reconciler) transition(q *sondev1.InterceptRequest, before sondev1.InterceptPhase, message string) {
-	if now := q.Status.Phase; now != before && now != sondev1.InterceptPending {
-		kind := corev1.EventTypeNormal
-		if now == sondev1.InterceptLost || now == sondev1.InterceptFailed {
-			kind = corev1.EventTypeWarning
-		}
-		r.event(q, kind, string(now), message)
+// transition records a change of phase, as an Event and in the audit log.
+func (r *Reconciler) transition(ctx context.Context, q *request, before sondev1.InterceptPhase) {
+	now := q.Status.Phase
+	if before == "" && q.requester != "" {
+		q.audit(ctx, "Observed new InterceptRequest", audit.RequestAdmitted)
 	}
+	if now == before || now == sondev1.InterceptPending {
+		return
+	}
+	kind := corev1.EventTypeNormal
+	if now == sondev1.InterceptLost || now == sondev1.InterceptFailed {
+		kind = corev1.EventTypeWarning
+	}
+	r.event(q.InterceptRequest, kind, string(now), summary(q))
+	switch now {
+	case sondev1.InterceptActive:
+		q.audit(ctx, "Intercepting", audit.InterceptActive, "pods", len(q.Status.Pods))
+	case sondev1.InterceptEnded, sondev1.InterceptFailed:
+		q.auditEnd(ctx, string(now))
+	case sondev1.InterceptPending, sondev1.InterceptLost:
+	}
+}
+
+// audit writes an audit record.
+func (q *request) audit(ctx context.Context, message, action string, more ...any) {
+	namespace, ref := q.AgentTarget()
+	ctrl.LoggerFrom(ctx).Info(message, slices.Concat([]any{
+		"InterceptRequest", map[string]string{"namespace": q.Namespace, "name": q.Name}, "interceptUID", q.UID,
+		"targetNamespace", namespace, "target", string(ref.Kind) + "/" + ref.Name, "port", q.Spec.TargetContainerPort,
+		audit.Key, action, audit.Requester, q.requester,
+	}, more)...)
+}
+
+// auditEnd writes the last record, with the counts of the last status.
+func (q *request) auditEnd(ctx context.Context, phase string) {
+	var sum sondev1.InterceptCounters
+	for i := range q.Status.Pods {
+		c := &q.Status.Pods[i].InterceptCounters
+		sum.Matched, sum.Passed = sum.Matched+c.Matched, sum.Passed+c.Passed
+		sum.BytesToClient, sum.BytesFromClient = sum.BytesToClient+c.BytesToClient, sum.BytesFromClient+c.BytesFromClient
+	}
+	q.audit(ctx, "Ended intercept", audit.InterceptEnded, "phase", phase, "pods", len(q.Status.Pods), "matched", sum.Matched, "passed", sum.Passed,
+		"bytesToClient", sum.BytesToClient, "bytesFromClient", sum.BytesFromClient)
 }
 
 func wrap(what string, err error) error {

@@ -61,6 +61,8 @@ type known struct {
 	at          time.Time
 	pods        []*slim.Pod
 	targetFound bool
+	// requester is the name of who asked, by the webhook's stamp.
+	requester string
 }
 
 // keepKnown is how long a request goes on with what was read of it, if reading fails.
@@ -133,7 +135,6 @@ func (r *Reconciler) observe(ctx context.Context) (*observation, error) {
 		return nil, wrap("list InterceptRequests", err)
 	}
 	now := r.Clock.Now()
-	seen := map[types.UID]known{}
 	for i := range list.Items {
 		q := &request{InterceptRequest: &list.Items[i], waiting: map[types.UID]string{}}
 		if q.Ended() || !q.DeletionTimestamp.IsZero() {
@@ -142,15 +143,16 @@ func (r *Reconciler) observe(ctx context.Context) (*observation, error) {
 		q.at = now
 		if err := r.observeRequest(ctx, q); err != nil {
 			o.failed = errors.Join(o.failed, fmt.Errorf("InterceptRequest %s/%s: %w", q.Namespace, q.Name, err))
-			q.unknown, q.known = err.Error(), r.known[q.UID]
+			q.unknown, q.known = err.Error(), known{}
+			if before := r.known[q.UID]; before != nil {
+				q.known = before.known
+			}
 			if now.Sub(q.at) > keepKnown {
 				q.pods = nil // its rights, for example, have not been reviewed for so long
 			}
 		}
-		seen[q.UID] = q.known
 		o.requests = append(o.requests, q)
 	}
-	r.known = seen
 	if err := r.observeCarriers(ctx, o); err != nil {
 		return nil, err
 	}
@@ -188,6 +190,7 @@ func (r *Reconciler) admit(ctx context.Context, q *request) error {
 	case err != nil:
 		return wrap("verify stamp", err)
 	}
+	q.requester = claim.Requester.Username
 	paused, err := pause.Requested(ctx, r.PauseConfig, r.Options.Namespace)
 	if err != nil {
 		return err

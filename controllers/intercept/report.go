@@ -39,7 +39,7 @@ func (r *Reconciler) report(ctx context.Context, o *observation, p *plan, done *
 			errs = append(errs, fmt.Errorf("InterceptRequest %s/%s: %w", q.Namespace, q.Name, err))
 			continue
 		}
-		r.transition(q.InterceptRequest, before.Status.Phase, summary(q))
+		r.transition(ctx, q, before.Status.Phase)
 	}
 	return errors.Join(errs...)
 }

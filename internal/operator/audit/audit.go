@@ -11,8 +11,8 @@ const (
 
 // Actions.
 const (
-	// RequestAdmitted and RequestRefused are decisions on a new PacketCapture, Trace or ResultAccess, and on a FluentPVC that is new
-	// or changes.
+	// RequestAdmitted and RequestRefused are decisions on a new PacketCapture, Trace, InterceptRequest or ResultAccess, and on a
+	// FluentPVC that is new or changes.
 	RequestAdmitted = "RequestAdmitted"
 	RequestRefused  = "RequestRefused"
 	// StopRequested is the early end of a capture by a user.
@@ -20,6 +20,10 @@ const (
 	// CaptureStarted and CaptureEnded are the first and last record of a capture.
 	CaptureStarted = "CaptureStarted"
 	CaptureEnded   = "CaptureEnded"
+	// InterceptActive is when connections of the target begin to go to a developer's machine, also after a loss. InterceptEnded is the
+	// last record of an InterceptRequest, also of one that was deleted.
+	InterceptActive = "InterceptActive"
+	InterceptEnded  = "InterceptEnded"
 	// ResultServed is a download, complete or broken off. ResultRefused is one that did not begin.
 	ResultServed  = "ResultServed"
 	ResultRefused = "ResultRefused"

@@ -17,6 +17,7 @@ import (
 
 	"github.com/sonde-operator/sonde/controllers/capture"
 	"github.com/sonde-operator/sonde/controllers/fluentpvc"
+	"github.com/sonde-operator/sonde/controllers/intercept"
 	"github.com/sonde-operator/sonde/internal/operator/access"
 	"github.com/sonde-operator/sonde/internal/operator/connections"
 	"github.com/sonde-operator/sonde/internal/operator/fewreads"
@@ -47,6 +48,7 @@ func (m *manager) addServers(_ context.Context, mgr ctrl.Manager) error {
 		metrics.Register(crmetrics.Registry),
 		crmetrics.Registry.Register(capture.Metrics{Reader: mgr.GetClient(), Namespace: m.Agent.Namespace}),
 		crmetrics.Registry.Register(fluentpvc.Metrics{Reader: mgr.GetClient()}),
+		crmetrics.Registry.Register(intercept.Metrics{Reader: mgr.GetClient(), Namespace: m.Agent.Namespace}),
 		mgr.Add(m.secret),
 		mgr.Add(memory.Releaser{Clock: clock.RealClock{}}),
 		mgr.Add(m.serving),
