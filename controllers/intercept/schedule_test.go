@@ -289,6 +289,8 @@ type replica struct {
 	view     *memapi.View
 	due      time.Time
 	r        *Reconciler
+	// forgetful makes a mutant that repeats no pass.
+	forgetful bool
 }
 
 func (m *replica) String() string { return fmt.Sprintf("manager %d", m.n) }
@@ -480,7 +482,7 @@ func (s *schedule) reconcile(m *replica) {
 	switch {
 	case err != nil:
 		m.due = s.clock.Now().Add(5 * time.Second)
-	case result.RequeueAfter > 0:
+	case result.RequeueAfter > 0 && !m.forgetful:
 		m.due = s.clock.Now().Add(result.RequeueAfter)
 	}
 	s.Trace("%s made a pass: again after %v, %v", m, result.RequeueAfter, err)
@@ -528,6 +530,9 @@ func (s *schedule) checkEnd() {
 			continue
 		}
 		live++
+		if claim, err := stamp.ParseClaim(q.Annotations[sondev1.AnnotationRequester]); err != nil || s.lacks[claim.Requester.Username] {
+			s.Fail("%s lives without the right of its requester (%v)", q.Name, err)
+		}
 		pods := 0
 		for _, p := range memapi.Of[*corev1.Pod](s.api.Objects, "Pod") {
 			if p.Namespace == "shop" {
@@ -597,4 +602,44 @@ func TestSchedules(t *testing.T) {
 		s.random()
 		return &s.Record
 	})
+}
+
+// TestSchedulesFindBugs breaks the manager on purpose. Each bug must be found.
+func TestSchedulesFindBugs(t *testing.T) {
+	for name, tc := range map[string]struct {
+		mutate func(*replica)
+		want   string // part of the broken invariant
+	}{
+		"the Secrets of carriers are not deleted": {func(m *replica) {
+			m.r.Client = memapi.Mutant{Client: m.r.Client, OnDelete: func(ctx context.Context, c client.Client, o client.Object) error {
+				if _, ok := o.(*corev1.Secret); ok && o.GetName() != tunnel.Name {
+					return nil
+				}
+				return c.Delete(ctx, o)
+			}}
+		}, "is left"},
+		"rights are not reviewed again": {func(m *replica) {
+			m.r.Recent = reviews{&schedule{}}
+		}, "without the right"},
+		"Stowaway's Service is not looked for": {func(m *replica) {
+			m.r.Live = memapi.Mutant{Client: m.r.Live.(client.Client), OnGet: func(ctx context.Context, c client.Client, key client.ObjectKey, o client.Object) error {
+				if _, ok := o.(*corev1.Service); ok && m.r.memory.deployed == "" {
+					return nil
+				}
+				return c.Get(ctx, key, o)
+			}}
+		}, "the Service of Stowaway is there"},
+		"a pass is not repeated": {func(m *replica) { m.forgetful = true }, "is active on"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			memapi.WantBug(t, tc.want, 1, func(t *testing.T, seed uint64) *memapi.Record {
+				t.Helper()
+				s := newSchedule(t, seed)
+				s.mutate = tc.mutate
+				s.random()
+				return &s.Record
+			})
+		})
+	}
 }
