@@ -141,7 +141,7 @@ func TestInterceptNotPossible(t *testing.T) {
 		if cmd.Wait() == nil {
 			t.Error("an intercept of a Pod in its node's network is admitted")
 		}
-		errOut.Await(t, time.Second, "node's network")
+		errOut.Await(t, time.Second, "hostNetwork: true")
 	})
 	t.Run("full node", func(t *testing.T) {
 		p := cluster.Pod(t, ns, "crowded", cluster.PodSpec("serve"))
@@ -167,7 +167,7 @@ func reason(t *testing.T, ns, pod, reason, message string) {
 		}
 		return fmt.Errorf("%+v", q.Status)
 	})
-	out.Await(t, 5*time.Second, message)
+	errOut.Await(t, 5*time.Second, message)
 	cluster.DeleteNow(t, q)
 	if err := cmd.Wait(); err != nil {
 		t.Errorf("kubectl sonde intercept: %v\n%s%s", err, out, errOut)
