@@ -36,7 +36,7 @@ const (
 	// laptop answers what is intercepted.
 	laptop = "laptop"
 	// calm is how long a storm lasts before its fault.
-	calm = 1200 * time.Millisecond
+	calm = 2 * time.Second
 )
 
 // interceptScene has Pods on one node, whose port is intercepted, and a Pod on the other that sends requests to them.
@@ -175,7 +175,7 @@ type burst struct {
 	Answer      string
 }
 
-// storm sends requests to a Pod, half of them with the header, and injects the fault meanwhile.
+// storm sends requests to a Pod, some of them with the header, and injects the fault meanwhile.
 func (s *interceptScene) storm(t *testing.T, f interceptFault, pod *corev1.Pod) outage {
 	t.Helper()
 	type answer struct {
@@ -209,7 +209,7 @@ func (s *interceptScene) storm(t *testing.T, f interceptFault, pod *corev1.Pod) 
 				o.failed += b.Count
 				o.lasted = max(o.lasted, time.Duration(b.Last-at))
 				// A request that was under way may fail, too.
-				if b.First < at-int64(time.Second) || !strings.HasPrefix(b.Answer, "error: ") {
+				if b.Last < at-int64(1500*time.Millisecond) || !strings.HasPrefix(b.Answer, "error: ") {
 					t.Errorf("before or without the fault %d requests are answered by %q", b.Count, b.Answer)
 				}
 			}
