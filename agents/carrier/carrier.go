@@ -143,7 +143,7 @@ func (c *Carrier) wait(ctx context.Context) error {
 				used = now
 			}
 			if now.Sub(used) > c.cfg.IdleAfter {
-				return fmt.Errorf("Stowaway has had no route for this Pod for %s: ending, as nobody deletes this Job", c.cfg.IdleAfter)
+				return fmt.Errorf("no route of Stowaway for this Pod for %s: ending, as nobody deletes this Job", c.cfg.IdleAfter)
 			}
 		}
 	}

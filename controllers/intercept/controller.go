@@ -151,11 +151,9 @@ func (r *Reconciler) transition(ctx context.Context, q *request, before sondev1.
 // audit writes an audit record.
 func (q *request) audit(ctx context.Context, message, action string, more ...any) {
 	namespace, ref := q.AgentTarget()
-	ctrl.LoggerFrom(ctx).Info(message, slices.Concat([]any{
-		"InterceptRequest", map[string]string{"namespace": q.Namespace, "name": q.Name}, "interceptUID", q.UID,
-		"targetNamespace", namespace, "target", string(ref.Kind) + "/" + ref.Name, "port", q.Spec.TargetContainerPort,
-		audit.Key, action, audit.Requester, q.requester,
-	}, more)...)
+	log := ctrl.LoggerFrom(ctx).WithValues("InterceptRequest", map[string]string{"namespace": q.Namespace, "name": q.Name}, "interceptUID", q.UID,
+		"targetNamespace", namespace, "target", string(ref.Kind)+"/"+ref.Name, "port", q.Spec.TargetContainerPort)
+	log.Info(message, slices.Concat([]any{audit.Key, action, audit.Requester, q.requester}, more)...)
 }
 
 // auditEnd writes the last record, with the counts of the last status.

@@ -286,8 +286,8 @@ func (s *interceptScene) works(t *testing.T) {
 	t.Helper()
 	cluster.Eventually(t, time.Minute, "all Pods intercepted again", func(ctx context.Context) error {
 		for i := range s.pods {
-			if got, err := cluster.Ask(ctx, s.asker, &s.pods[i], "x-developer=alice"); got != laptop {
-				return fmt.Errorf("a request to %s is answered by %q (%v)", s.pods[i].Name, got, err)
+			if got, err := cluster.Ask(ctx, s.asker, &s.pods[i], "x-developer=alice"); err != nil || got != laptop {
+				return fmt.Errorf("a request to %s is answered by %q: %w", s.pods[i].Name, got, err)
 			}
 		}
 		return nil
