@@ -5,6 +5,7 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
+	"fmt"
 	"slices"
 	"time"
 
@@ -63,7 +64,13 @@ func planFor(o *observation, limits ceiling.Limits, now time.Time) *plan {
 	slices.SortFunc(live, func(a, b *request) int {
 		return cmp.Or(a.CreationTimestamp.Compare(b.CreationTimestamp.Time), cmp.Compare(a.UID, b.UID))
 	})
-	live = live[:min(len(live), tunnel.MaxRoutes)]
+	most := min(len(live), tunnel.MaxRoutes)
+	for _, q := range live[most:] {
+		for _, pod := range q.pods {
+			q.waiting[pod.GetUID()] = fmt.Sprintf("waiting: the cluster has %d InterceptRequests, and may have %d at a time", len(live), tunnel.MaxRoutes)
+		}
+	}
+	live = live[:most]
 	chosen := p.choosePods(o, live, limits)
 	for _, q := range live {
 		if built, err := route.Build(q.InterceptRequest, chosen[q.UID]); err == nil { // the schema has checked what it parses

@@ -17,7 +17,13 @@ type room struct {
 	// shares are the carriers of a namespace on a node.
 	shares map[nodeShare]int
 	total  int
+	// pairs of a request and a Pod, and those of each target namespace.
+	pairs map[string]int
+	all   int
 }
+
+// pairsShare is the part of all pairs that one namespace may have.
+const pairsShare = tunnel.MaxPairs / 5
 
 type nodeShare struct{ node, namespace string }
 
@@ -43,7 +49,7 @@ func (r *room) take(pod *slim.Pod) string {
 // choosePods decides which Pods have a carrier. Pods that have one keep it, so that a new Pod never takes an older one's place.
 // It returns the UIDs of each request's Pods, by the request's UID.
 func (p *plan) choosePods(o *observation, live []*request, limits ceiling.Limits) map[types.UID][]string {
-	r := &room{limits: limits, nodes: map[string]int{}, shares: map[nodeShare]int{}}
+	r := &room{limits: limits, nodes: map[string]int{}, shares: map[nodeShare]int{}, pairs: map[string]int{}}
 	chosen := map[types.UID][]string{}
 	for _, carried := range []bool{true, false} {
 		for _, q := range live {
@@ -71,8 +77,16 @@ func (p *plan) room(r *room, taken int, pod *slim.Pod) string {
 	if most := r.limits.PodsPerCapture; most > 0 && taken >= most {
 		return fmt.Sprintf("waiting: one InterceptRequest intercepts %d Pods at a time (--%s)", most, ceiling.FlagPodsPerCapture)
 	}
-	if p.pods[pod.GetUID()] != nil {
-		return "" // another request has it
+	if r.all >= tunnel.MaxPairs || r.pairs[pod.GetNamespace()] >= pairsShare {
+		return fmt.Sprintf("waiting: the InterceptRequests of namespace %s have %d Pods in all, those of all namespaces %d, and they may have %d and %d",
+			pod.GetNamespace(), r.pairs[pod.GetNamespace()], r.all, pairsShare, tunnel.MaxPairs)
 	}
-	return r.take(pod)
+	if p.pods[pod.GetUID()] == nil { // no other request has it
+		if why := r.take(pod); why != "" {
+			return why
+		}
+	}
+	r.all++
+	r.pairs[pod.GetNamespace()]++
+	return ""
 }

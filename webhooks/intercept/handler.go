@@ -3,6 +3,7 @@ package intercept
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"slices"
 
@@ -19,6 +20,7 @@ import (
 	"github.com/sonde-operator/sonde/internal/operator/route"
 	"github.com/sonde-operator/sonde/internal/operator/stamp"
 	"github.com/sonde-operator/sonde/internal/operator/target"
+	"github.com/sonde-operator/sonde/internal/wire/tunnel"
 	"github.com/sonde-operator/sonde/webhooks/admission"
 )
 
@@ -86,6 +88,9 @@ func (h *Handler) decide(ctx context.Context, r *sondev1.InterceptRequest, who a
 	if match := route.Match(r.Spec.Match); match != nil {
 		if _, err := match.Compile(); err != nil {
 			return "", admission.Invalid("match: %v", err)
+		}
+		if text, err := json.Marshal(match); err != nil || len(text) > tunnel.MaxMatch {
+			return "", admission.Invalid("match: it has %d bytes as JSON, and may have %d: use fewer or shorter conditions", len(text), tunnel.MaxMatch)
 		}
 	}
 	ns, err := admission.TargetNamespace(ctx, h.Live, in)

@@ -2,6 +2,7 @@ package intercept
 
 import (
 	"maps"
+	"strings"
 	"testing"
 
 	admissionv1 "k8s.io/api/admission/v1"
@@ -72,16 +73,20 @@ func TestCreate(t *testing.T) {
 		code int32
 		want []string
 	}{
-		"a port":                    {},
-		"a match":                   {change: header()},
-		"a Pod":                     {change: changes{"targetDeployment": nil, "targetPod": "one"}},
-		"no target":                 {change: changes{"targetDeployment": nil}, code: webhooktest.Invalid, want: []string{"name one target"}},
-		"two targets":               {change: changes{"targetPod": "one"}, code: webhooktest.Invalid, want: []string{"name one target"}},
-		"no such Deployment":        {change: changes{"targetDeployment": "nothing"}, code: webhooktest.Invalid, want: []string{"Deployment shop/nothing not found", "kubectl get deployments -n shop"}},
-		"no port":                   {change: changes{"targetContainerPort": 0}, code: webhooktest.Invalid, want: []string{"targetContainerPort"}},
-		"no such container":         {change: changes{"targetContainer": "sidecar"}, code: webhooktest.Invalid, want: []string{"no container sidecar"}},
-		"the node's network":        {change: changes{"targetDeployment": "edge"}, code: webhooktest.Invalid, want: []string{"hostNetwork"}},
-		"a bad regular expression":  {change: changes{"match": changes{"path": changes{"regex": "("}}}, code: webhooktest.Invalid, want: []string{"match: path: regex"}},
+		"a port":                   {},
+		"a match":                  {change: header()},
+		"a Pod":                    {change: changes{"targetDeployment": nil, "targetPod": "one"}},
+		"no target":                {change: changes{"targetDeployment": nil}, code: webhooktest.Invalid, want: []string{"name one target"}},
+		"two targets":              {change: changes{"targetPod": "one"}, code: webhooktest.Invalid, want: []string{"name one target"}},
+		"no such Deployment":       {change: changes{"targetDeployment": "nothing"}, code: webhooktest.Invalid, want: []string{"Deployment shop/nothing not found", "kubectl get deployments -n shop"}},
+		"no port":                  {change: changes{"targetContainerPort": 0}, code: webhooktest.Invalid, want: []string{"targetContainerPort"}},
+		"no such container":        {change: changes{"targetContainer": "sidecar"}, code: webhooktest.Invalid, want: []string{"no container sidecar"}},
+		"the node's network":       {change: changes{"targetDeployment": "edge"}, code: webhooktest.Invalid, want: []string{"hostNetwork"}},
+		"a bad regular expression": {change: changes{"match": changes{"path": changes{"regex": "("}}}, code: webhooktest.Invalid, want: []string{"match: path: regex"}},
+		"a large match":            {change: changes{"match": changes{"path": changes{"exact": strings.Repeat("\x01", 1000)}}}, code: webhooktest.Invalid, want: []string{"6021 bytes as JSON"}},
+		"a huge regular expression": {
+			change: changes{"match": changes{"path": changes{"regex": "(?:" + strings.Repeat(".?", 500) + "){1000}"}}}, code: webhooktest.Invalid, want: []string{"repeat less"},
+		},
 		"no condition":              {change: changes{"match": changes{}}, code: webhooktest.Invalid, want: []string{"no condition"}},
 		"a bad header name":         {change: changes{"match": changes{"headers": []changes{{"name": "a b", "exact": "x"}}}}, code: webhooktest.Invalid, want: []string{"a b"}},
 		"too long":                  {change: changes{"expiresAfter": "25h"}, code: webhooktest.Invalid, want: []string{"between 10s and 24h"}},

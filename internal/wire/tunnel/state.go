@@ -6,10 +6,13 @@ import (
 	"github.com/sonde-operator/sonde/internal/wire/httpmatch"
 )
 
-// MaxRoutes and MaxCarriers bound a State. Stowaway refuses a larger one.
+// Bounds of a State, so that it and its Status are smaller than what each side reads: MaxRoutes and MaxCarriers, beyond which
+// Stowaway refuses it; MaxPairs of a route and a Pod; and MaxMatch of a route's match in bytes of JSON.
 const (
-	MaxRoutes   = 2048
-	MaxCarriers = 2048
+	MaxRoutes   = 1000
+	MaxCarriers = 2000
+	MaxPairs    = 20_000
+	MaxMatch    = 4 << 10
 )
 
 // State is all that the manager tells Stowaway. A new State replaces the one before.
