@@ -17,6 +17,7 @@ import (
 	"github.com/sonde-operator/sonde/internal/operator/ceiling"
 	"github.com/sonde-operator/sonde/internal/operator/slim"
 	"github.com/sonde-operator/sonde/internal/operator/target"
+	"github.com/sonde-operator/sonde/internal/wire/handover"
 	"github.com/sonde-operator/sonde/internal/wire/tunnel"
 )
 
@@ -288,5 +289,35 @@ func TestStatus(t *testing.T) {
 				t.Errorf("a second pass over an unchanged world writes (-before +after):\n%s", cmp.Diff(again.Status, q.Status))
 			}
 		})
+	}
+}
+
+// TestWhyItWaits checks what the status says of a carrier that does not intercept.
+func TestWhyItWaits(t *testing.T) {
+	outcome, err := handover.Outcome{Reason: handover.ReasonFailed, Message: "this kernel wants NET_ADMIN"}.Marshal()
+	if err != nil {
+		t.Fatal(err)
+	}
+	ended := func(message string) corev1.PodStatus {
+		end := func(name, message string) corev1.ContainerStatus {
+			return corev1.ContainerStatus{Name: name, State: corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{Message: message}}}
+		}
+		return corev1.PodStatus{ContainerStatuses: []corev1.ContainerStatus{end("carrier", "the opener has gone"), end("opener", message)}}
+	}
+	carrierGone, err := handover.Outcome{Reason: handover.ReasonCarrierGone, Message: "no carrier"}.Marshal()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for want, status := range map[string]corev1.PodStatus{
+		"opener has ended: this kernel wants NET_ADMIN": ended(string(outcome)),
+		"carrier has ended: the opener has gone":        ended(string(carrierGone)),
+		"OutOfcpu: no CPU is left":                      {Reason: "OutOfcpu", Message: "no CPU is left"},
+		"the carrier is starting":                       {},
+	} {
+		c := carrierOf("web-1", "0", time.Minute, "")
+		c.agent = target.SlimAgent(&corev1.Pod{ObjectMeta: metav1.ObjectMeta{Labels: map[string]string{sondev1.LabelUID: "u"}}, Status: status})
+		if got := c.waiting(); got != want {
+			t.Errorf("got %q, want %q", got, want)
+		}
 	}
 }

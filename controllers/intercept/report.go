@@ -1,6 +1,7 @@
 package intercept
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -14,6 +15,7 @@ import (
 	sondev1 "github.com/sonde-operator/sonde/api/v1alpha1"
 	"github.com/sonde-operator/sonde/internal/operator/pass"
 	"github.com/sonde-operator/sonde/internal/operator/slim"
+	"github.com/sonde-operator/sonde/internal/wire/handover"
 	"github.com/sonde-operator/sonde/internal/wire/text"
 	"github.com/sonde-operator/sonde/internal/wire/tunnel"
 )
@@ -203,13 +205,21 @@ func (c *carrier) waiting() string {
 		return "the carrier's Pod is being created"
 	}
 	pod := c.agent.Expand()
+	why := ""
 	for _, s := range pod.Status.ContainerStatuses {
 		switch {
 		case s.State.Terminated != nil && s.State.Terminated.Message != "":
-			return s.Name + " has ended: " + s.State.Terminated.Message
+			o, err := handover.ParseOutcome([]byte(s.State.Terminated.Message))
+			if err == nil && o.Reason != handover.ReasonCarrierGone { // an opener that has ended by itself, so its carrier has ended too
+				return s.Name + " has ended: " + o.Message
+			}
+			why = cmp.Or(why, s.Name+" has ended: "+cmp.Or(o.Message, s.State.Terminated.Message))
 		case s.State.Waiting != nil && s.State.Waiting.Message != "":
-			return s.State.Waiting.Reason + ": " + s.State.Waiting.Message
+			why = cmp.Or(why, s.State.Waiting.Reason+": "+s.State.Waiting.Message)
 		}
+	}
+	if why != "" {
+		return why
 	}
 	if pod.Status.Message != "" { // the kubelet has refused the Pod
 		return pod.Status.Reason + ": " + pod.Status.Message
