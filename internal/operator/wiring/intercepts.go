@@ -11,6 +11,7 @@ import (
 	"github.com/sonde-operator/sonde/controllers/capture"
 	"github.com/sonde-operator/sonde/controllers/intercept"
 	"github.com/sonde-operator/sonde/internal/operator/access"
+	"github.com/sonde-operator/sonde/internal/operator/eventlimit"
 	"github.com/sonde-operator/sonde/internal/operator/webhookpath"
 	"github.com/sonde-operator/sonde/webhooks/admission"
 	interceptwebhook "github.com/sonde-operator/sonde/webhooks/intercept"
@@ -26,7 +27,7 @@ func (m *manager) addIntercepts(_ context.Context, mgr ctrl.Manager) error {
 	r := &intercept.Reconciler{
 		Client: mgr.GetClient(), Live: m.live, PauseConfig: m.pauses, Options: m.Agent, Key: m.key,
 		Access: reviews, Recent: access.NewCached(reviews, clock.RealClock{}, capture.RecentFor(interceptReviewInterval)),
-		Users: m.users, Recorder: mgr.GetEventRecorder("sonde"), Clock: clock.RealClock{}, Watchdog: m.watchdog, Stowaway: &intercept.Stowaway{},
+		Users: m.users, Recorder: eventlimit.NewRecorder(mgr.GetEventRecorder("sonde"), mgr.GetScheme(), clock.RealClock{}), Clock: clock.RealClock{}, Watchdog: m.watchdog, Stowaway: &intercept.Stowaway{},
 		Limits: m.Ceilings,
 	}
 	secret := webhookpath.New(m.key, clock.RealClock{})
