@@ -101,7 +101,7 @@ func (c *conn) next() bool {
 // notHTTP1 handles a connection that does not begin like HTTP/1. A later version may read the server name of TLS here.
 func (c *conn) notHTTP1() {
 	rest := c.routes().liveRest()
-	if rest != nil && !rest.probesToClient && bytes.HasPrefix(c.in.bytes(), []byte(prefaceLine)) {
+	if rest != nil && bytes.HasPrefix(c.in.bytes(), []byte(prefaceLine)) {
 		c.firstHTTP2(rest)
 		return
 	}

@@ -154,7 +154,7 @@ func (p *portRoutes) liveRest() *route {
 
 // unread reports whether connections of the port are joined without reading HTTP: nothing depends on it.
 func (p *portRoutes) unread() bool {
-	return len(p.matching) == 0 && (p.rest == nil || p.rest.probesToClient)
+	return len(p.matching) == 0 && p.rest == nil
 }
 
 // passed counts what went to the app.
