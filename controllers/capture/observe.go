@@ -119,11 +119,13 @@ func (r *Reconciler) observe(ctx context.Context, capture sondev1.Capture, live 
 		}
 		// A refused requester must not learn whether the target exists.
 		if !observed.admission.refused() {
-			reader := client.Reader(r.Client)
 			if live {
-				reader = target.Uncached(r.Client, r.Live, common.TargetNamespace, common.Target)
+				reader := target.Uncached(r.Client, r.Live, common.TargetNamespace, common.Target)
+				observed.workload, err = target.Resolve(ctx, reader, common.TargetNamespace, common.Target)
+			} else {
+				observed.workload, err = target.ResolveCached(ctx, r.Client, common.TargetNamespace, common.Target)
 			}
-			if observed.workload, err = target.Resolve(ctx, reader, common.TargetNamespace, common.Target); err != nil {
+			if err != nil {
 				return observed, err
 			}
 		}

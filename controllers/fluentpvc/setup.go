@@ -3,6 +3,8 @@ package fluentpvc
 import (
 	"context"
 	"fmt"
+	"hash/fnv"
+	"strconv"
 
 	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -26,6 +28,7 @@ import (
 
 	sondev1 "github.com/sonde-operator/sonde/api/v1alpha1"
 	"github.com/sonde-operator/sonde/internal/naming"
+	"github.com/sonde-operator/sonde/internal/operator/claim"
 	"github.com/sonde-operator/sonde/internal/operator/fairqueue"
 	"github.com/sonde-operator/sonde/internal/operator/paging"
 	"github.com/sonde-operator/sonde/internal/operator/slim"
@@ -35,7 +38,7 @@ import (
 const (
 	// IndexClaims has the names of a Pod's claims.
 	IndexClaims = "claims"
-	// IndexClaimants has "true" for each Pod with a FluentPVC that has not ended: it may wait for its claim.
+	// IndexClaimants has each Pod with a FluentPVC that has not ended: it may wait for its claim. The value is its bucket.
 	IndexClaimants = "fluentPVC"
 )
 
@@ -82,8 +85,15 @@ func claimants(o client.Object) []string {
 	if phase == corev1.PodSucceeded || phase == corev1.PodFailed || o.GetAnnotations()[sondev1.AnnotationClaim] == "" {
 		return nil
 	}
-	return []string{"true"}
+	hash := fnv.New32a()
+	_, _ = hash.Write([]byte(o.GetNamespace() + "/" + o.GetName()))
+	return []string{bucket(int(hash.Sum32() % buckets))}
 }
+
+// buckets of IndexClaimants. A list copies its Pods, which take ten times as much as in the cache, so they are read in parts.
+const buckets = 64
+
+func bucket(n int) string { return strconv.Itoa(n) }
 
 // CacheByObject keeps of bindings what passes read again and again. The templates are in the API server, for the passes that create
 // an object of them.
@@ -138,7 +148,13 @@ func stripOwned(o any) (any, error) {
 			Status: corev1.PersistentVolumeClaimStatus{Phase: o.Status.Phase},
 		}, nil
 	case *batchv1.Job:
-		return &batchv1.Job{ObjectMeta: stripMeta(&o.ObjectMeta), Status: batchv1.JobStatus{Conditions: o.Status.Conditions}}, nil
+		kept := &batchv1.Job{ObjectMeta: stripMeta(&o.ObjectMeta)}
+		for _, c := range o.Status.Conditions {
+			if c.Type == batchv1.JobComplete || c.Type == batchv1.JobFailed {
+				kept.Status.Conditions = append(kept.Status.Conditions, c)
+			}
+		}
+		return kept, nil
 	default:
 		return o, nil
 	}
@@ -197,9 +213,10 @@ func ownerOf(_ context.Context, o client.Object) []reconcile.Request {
 // bindingsOf wakes the claim that a Pod's annotation names, if the Pod has it, and the bindings of its other claims.
 func (r *Reconciler) bindingsOf(ctx context.Context, o client.Object) []reconcile.Request {
 	var requests []reconcile.Request
+	ref, signed := claim.Parse(r.Key, o.GetNamespace(), o.GetAnnotations()[sondev1.AnnotationClaim])
 	for _, name := range claimsOf(o) {
 		key := types.NamespacedName{Namespace: o.GetNamespace(), Name: name}
-		if o.GetAnnotations()[sondev1.AnnotationClaim] == "" {
+		if !signed || ref.Claim != name {
 			if found, err := read(ctx, r.Client, key, &sondev1.FluentPVCBinding{}); err != nil || !found {
 				continue
 			}
@@ -224,12 +241,14 @@ func (r *Reconciler) waiting(ctx context.Context, _ client.Object) []reconcile.R
 	for i := range claims.Items {
 		requests = append(requests, ownerOf(ctx, &claims.Items[i])...)
 	}
-	var pods corev1.PodList
-	if err := r.List(ctx, &pods, client.MatchingFields{IndexClaimants: "true"}); err != nil {
-		ctrl.LoggerFrom(ctx).Error(err, "Listing Pods that wait for a claim failed")
-	}
-	for i := range pods.Items {
-		requests = append(requests, r.bindingsOf(ctx, &pods.Items[i])...)
+	for n := range buckets {
+		var pods corev1.PodList
+		if err := r.List(ctx, &pods, client.MatchingFields{IndexClaimants: bucket(n)}); err != nil {
+			ctrl.LoggerFrom(ctx).Error(err, "Listing Pods that wait for a claim failed")
+		}
+		for i := range pods.Items {
+			requests = append(requests, r.bindingsOf(ctx, &pods.Items[i])...)
+		}
 	}
 	return requests
 }

@@ -22,6 +22,7 @@ import (
 	"github.com/sonde-operator/sonde/internal/operator/ceiling"
 	"github.com/sonde-operator/sonde/internal/operator/health"
 	"github.com/sonde-operator/sonde/internal/operator/stamp"
+	"github.com/sonde-operator/sonde/internal/operator/target"
 )
 
 const (
@@ -60,6 +61,8 @@ type Reconciler struct {
 	// known has the requests of the last pass, by UID.
 	known  map[types.UID]*request
 	memory memory
+	// resolved has the targets that this pass has read.
+	resolved map[workload]target.Workload
 	// reported is the last error that was logged.
 	reported string
 }

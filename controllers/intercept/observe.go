@@ -65,6 +65,12 @@ type known struct {
 	requester string
 }
 
+// workload names a target.
+type workload struct {
+	namespace string
+	ref       sondev1.TargetReference
+}
+
 // keepKnown is how long a request goes on with what was read of it, if reading fails.
 const keepKnown = 2 * time.Minute
 
@@ -135,6 +141,8 @@ func (r *Reconciler) observe(ctx context.Context) (*observation, error) {
 		return nil, wrap("list InterceptRequests", err)
 	}
 	now := r.Clock.Now()
+	r.resolved = map[workload]target.Workload{}
+	defer func() { r.resolved = nil }()
 	for i := range list.Items {
 		q := &request{InterceptRequest: &list.Items[i], waiting: map[types.UID]string{}}
 		if q.Ended() || !q.DeletionTimestamp.IsZero() {
@@ -172,9 +180,13 @@ func (r *Reconciler) observeRequest(ctx context.Context, q *request) error {
 		return err
 	}
 	namespace, ref := q.AgentTarget()
-	found, err := target.Resolve(ctx, r.Client, namespace, ref)
-	if err != nil {
-		return err
+	// Many requests may have one target, which may have thousands of Pods.
+	found, ok := r.resolved[workload{namespace, ref}]
+	if !ok {
+		if found, err = target.ResolveCached(ctx, r.Client, namespace, ref); err != nil {
+			return err
+		}
+		r.resolved[workload{namespace, ref}] = found
 	}
 	q.targetFound, q.pods = found.Found, found.Pods
 	return nil

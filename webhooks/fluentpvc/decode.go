@@ -1,6 +1,9 @@
 package fluentpvc
 
 import (
+	"bytes"
+	"encoding/json"
+	"regexp"
 	"strings"
 
 	"k8s.io/apimachinery/pkg/runtime"
@@ -25,9 +28,38 @@ var strict = func() *jsonserializer.Serializer {
 	return jsonserializer.NewSerializerWithOptions(jsonserializer.DefaultMetaFactory, scheme, scheme, jsonserializer.SerializerOptions{Strict: true})
 }()
 
+// exponent matches the numbers that a quantity must not be parsed from: 1234567890123456789e1000000000 takes hundreds of megabytes.
+var exponent = regexp.MustCompile(`^\s*[+-]?[0-9.]+[eE][+-]?[0-9]{3,}\s*$`)
+
+// hugeNumber returns a text or a number with an exponent of three digits or more; empty if there is none.
+func hugeNumber(raw []byte) string {
+	tokens := json.NewDecoder(bytes.NewReader(raw))
+	tokens.UseNumber()
+	for {
+		token, err := tokens.Token()
+		if err != nil { // the end, or a syntax error, of which the real decoder says more
+			return ""
+		}
+		value := ""
+		switch token := token.(type) {
+		case string:
+			value = token
+		case json.Number:
+			value = token.String()
+		}
+		if exponent.MatchString(value) {
+			return value
+		}
+	}
+}
+
 // decode reads a FluentPVC. unknown says which fields it has that its types have not: the API server does not look into the
 // templates, and a misspelt field would be ignored.
 func decode(raw []byte) (f *sondev1.FluentPVC, unknown []string, err error) {
+	if number := hugeNumber(raw); number != "" {
+		return nil, nil, admission.Invalid("read the FluentPVC: %q is no quantity that a cluster has: write a number without an exponent, like 1Gi",
+			text.Ellipsis(number, maxValueBytes))
+	}
 	f = &sondev1.FluentPVC{}
 	_, _, err = strict.Decode(raw, nil, f)
 	if lax, ok := runtime.AsStrictDecodingError(err); ok {

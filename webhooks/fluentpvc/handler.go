@@ -72,6 +72,9 @@ func isChanged(req webhook.AdmissionRequest) (bool, error) {
 		return false, err
 	}
 	before := &sondev1.FluentPVC{}
+	if hugeNumber(req.OldObject.Raw) != "" {
+		return true, nil // stored while no webhook ran
+	}
 	if err := admission.Decode(req.OldObject.Raw, before); err != nil {
 		return true, nil //nolint:nilerr // stored while no webhook ran: the update is checked like a creation
 	}

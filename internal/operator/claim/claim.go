@@ -10,6 +10,8 @@ import (
 	"encoding/hex"
 	"strings"
 
+	"k8s.io/apimachinery/pkg/util/validation"
+
 	"github.com/sonde-operator/sonde/internal/naming"
 	"github.com/sonde-operator/sonde/internal/operator/stamp"
 )
@@ -40,7 +42,8 @@ func IsName(name string) bool {
 		return false
 	}
 	random, hash := parts[len(parts)-1], parts[len(parts)-2]
-	return len(random) == randomChars && strings.Trim(random, "abcdefghijklmnopqrstuvwxyz234567") == "" &&
+	// Kubernetes takes any text as a Pod's claimName, also one with a comma, which separates names in the cache.
+	return len(validation.IsDNS1123Subdomain(name)) == 0 && len(random) == randomChars && strings.Trim(random, "abcdefghijklmnopqrstuvwxyz234567") == "" &&
 		len(hash) == 2*hashBytes && strings.Trim(hash, "0123456789abcdef") == ""
 }
 

@@ -204,7 +204,9 @@ func stripped(pod *corev1.Pod) corev1.Pod {
 			kept.Annotations = map[string]string{}
 		}
 		maps.Copy(kept.Annotations, named)
-		kept.Status.ContainerStatuses = states(&pod.Status)
+		if pod.Status.Phase != corev1.PodSucceeded && pod.Status.Phase != corev1.PodFailed { // then nobody asks for the sidecar
+			kept.Status.ContainerStatuses = states(&pod.Status)
+		}
 	}
 	return kept
 }

@@ -90,16 +90,21 @@ func TestStripAgent(t *testing.T) {
 	// A Native sidecar is an init container. No init container counts as one that runs.
 	runs, ended := corev1.ContainerState{Running: &corev1.ContainerStateRunning{}}, corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{ExitCode: 1}}
 	withClaim := full(map[string]string{"app": "web"})
-	withClaim.Annotations[sondev1.AnnotationClaim] = "logs/c/mac"
+	withClaim.Annotations[sondev1.AnnotationClaim], withClaim.Status.Phase = "logs/c/mac", corev1.PodRunning
 	withClaim.Status.ContainerStatuses = []corev1.ContainerStatus{{Name: "app", Image: "i", State: runs}}
 	withClaim.Status.InitContainerStatuses = []corev1.ContainerStatus{{Name: "sidecar", RestartCount: 2, State: runs}, {Name: "mesh", State: runs}, {Name: "setup", State: ended}}
 	keptClaim := *kept.DeepCopy()
-	keptClaim.Annotations = map[string]string{sondev1.AnnotationClaim: "logs/c/mac"}
+	keptClaim.Annotations, keptClaim.Status.Phase = map[string]string{sondev1.AnnotationClaim: "logs/c/mac"}, corev1.PodRunning
 	keptClaim.Status.ContainerStatuses = []corev1.ContainerStatus{{Name: "app", State: runs}, {Name: "sidecar", RestartCount: 2}, {Name: "setup", State: ended}}
+
+	endedClaim, keptEnded := withClaim.DeepCopy(), *keptClaim.DeepCopy()
+	endedClaim.Status.Phase, keptEnded.Status.Phase, keptEnded.Status.ContainerStatuses = corev1.PodFailed, corev1.PodFailed, nil
 
 	cases := map[string]struct {
 		in, want *corev1.Pod
 	}{
+		"a Pod with a claim that has ended": {endedClaim, &keptEnded},
+
 		"a Pod with a claim":  {withClaim, &keptClaim},
 		"a gated agent's Pod": {agentGated, &keptAgentGated},
 		"a gated Pod":         {gated, &keptGated},

@@ -7,6 +7,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"sync"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -36,6 +37,17 @@ type Workload struct {
 // and its first process.
 func Live(pod *corev1.Pod) bool {
 	return pod.Spec.NodeName != "" && (pod.Status.Phase == corev1.PodPending || pod.Status.Phase == corev1.PodRunning)
+}
+
+// resolving lets one list of a target's Pods be copied at a time. A workload may have thousands of Pods, and a copy takes ten times as
+// much memory as the cache.
+var resolving sync.Mutex
+
+// ResolveCached is Resolve for a cache: callers take turns.
+func ResolveCached(ctx context.Context, cached client.Reader, namespace string, ref sondev1.TargetReference) (Workload, error) {
+	resolving.Lock()
+	defer resolving.Unlock()
+	return Resolve(ctx, cached, namespace, ref)
 }
 
 // Resolve reads ref in namespace and follows owner UIDs down to its live Pods. The reader needs the indexes of IndexFields.

@@ -13,6 +13,7 @@ import (
 	"github.com/sonde-operator/sonde/controllers/fluentpvc"
 	"github.com/sonde-operator/sonde/internal/operator/access"
 	"github.com/sonde-operator/sonde/internal/operator/eventlimit"
+	"github.com/sonde-operator/sonde/internal/operator/fewreads"
 	"github.com/sonde-operator/sonde/internal/operator/stamp"
 	"github.com/sonde-operator/sonde/internal/operator/webhookpath"
 	"github.com/sonde-operator/sonde/webhooks/admission"
@@ -50,7 +51,7 @@ func (m *manager) addFluentPVCWebhooks(mgr ctrl.Manager, verify func(*sondev1.Fl
 		Live: m.live, Reviews: access.NewReviewer(m.live), Key: m.key, OperatorNamespace: m.Agent.Namespace, Clock: clock.RealClock{},
 	}}, nil))
 	admission.Register(server, webhookpath.Sidecar, secret, m.podIntake.Hook(&webhook.Admission{Handler: &sidecar.Handler{
-		Cache: mgr.GetClient(), Live: m.podReads, Rights: sidecar.NewOwnRights(m.live, clock.RealClock{}), Bindings: sidecar.NewBindings(mgr.GetClient(), clock.RealClock{}),
+		Cache: mgr.GetClient(), Live: fewreads.New(m.live, m.Agent.Namespace, sidecarReads), Rights: sidecar.NewOwnRights(m.live, clock.RealClock{}), Bindings: sidecar.NewBindings(mgr.GetClient(), clock.RealClock{}),
 		Verify: verify, Key: m.key, OperatorNamespace: m.Agent.Namespace,
 	}}, nil))
 }

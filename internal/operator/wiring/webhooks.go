@@ -22,6 +22,8 @@ import (
 var (
 	webhookReads    = fewreads.Limits{Places: 4, Bytes: 1 << 20}
 	podWebhookReads = fewreads.Limits{Places: 2}
+	// A binding has at most 32 KiB of template. A larger claim of a signed name exists, which is all that is asked.
+	sidecarReads = fewreads.Limits{Places: 2, Bytes: 128 << 10}
 )
 
 // addWebhooks adds the webhooks of Sonde's kinds and of Pods.
