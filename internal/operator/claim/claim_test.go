@@ -31,8 +31,10 @@ func TestNewName(t *testing.T) {
 }
 
 func TestIsName(t *testing.T) {
-	for _, name := range []string{"", "data", "data-db-0", "logs-01234567", "logs-0123456g-abcdefghij", "logs-01234567-abcdefghi1", "logs-01234567-abcdefghi", strings.Repeat("a", 41) + "-01234567-abcdefghij",
-		"a-00000000-aaaaaaaaaa,b-11111111-bbbbbbbbbb", "A-00000000-aaaaaaaaaa"} {
+	for _, name := range []string{
+		"", "data", "data-db-0", "logs-01234567", "logs-0123456g-abcdefghij", "logs-01234567-abcdefghi1", "logs-01234567-abcdefghi",
+		strings.Repeat("a", 41) + "-01234567-abcdefghij", "a-00000000-aaaaaaaaaa,b-11111111-bbbbbbbbbb", "A-00000000-aaaaaaaaaa",
+	} {
 		if IsName(name) {
 			t.Errorf("IsName(%q) is true", name)
 		}
