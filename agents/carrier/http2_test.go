@@ -6,6 +6,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -39,7 +40,7 @@ func TestGRPC(t *testing.T) {
 		t.Cleanup(s.Stop)
 		return func(c net.Conn) {
 			gone := make(chan struct{})
-			l.conns <- notifying{c, gone}
+			l.conns <- &notifying{Conn: c, gone: gone}
 			<-gone
 		}
 	}
@@ -91,10 +92,28 @@ func (l *connListener) Addr() net.Addr { return &net.TCPAddr{} }
 type notifying struct {
 	net.Conn
 	gone chan struct{}
+
+	mu     sync.Mutex
+	closed bool
 }
 
-func (n notifying) Close() error {
-	defer func() { _ = recover() }() // closed twice
+// Write fails after Close: gRPC flushes then, when the handler of a stream may have returned.
+func (n *notifying) Write(b []byte) (int, error) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.closed {
+		return 0, net.ErrClosed
+	}
+	return n.Conn.Write(b)
+}
+
+func (n *notifying) Close() error {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.closed {
+		return nil
+	}
+	n.closed = true
 	close(n.gone)
 	return n.Conn.Close()
 }
