@@ -92,7 +92,7 @@ func TestConfinedCarrier(t *testing.T) {
 	var stderr bytes.Buffer
 	address := strings.Replace(peers.Addr().String(), "127.0.0.1", "localhost", 1)
 	cmd := exec.Command("/proc/self/exe", dir, dir, buildAgent(t), "carrier", "--socket", socket, "--stowaway", address,
-		"--stowaway-key", string(stowaway.Key), "--identity", identity, "--pod-uid", "uid", "--pod", "shop/web-0")
+		"--stowaway-key", string(stowaway.Key), "--identity", identity, "--identity-key", string(own.Key), "--pod-uid", "uid", "--pod", "shop/web-0")
 	cmd.Env = append(os.Environ(), roleVariable+"="+roleKeeper)
 	cmd.Stderr = &stderr
 	cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWNS, Pdeathsig: syscall.SIGKILL}

@@ -10,6 +10,8 @@ import (
 
 	"github.com/sonde-operator/sonde/internal/wire/captureconfig"
 	"github.com/sonde-operator/sonde/internal/wire/gateconfig"
+
+	"github.com/sonde-operator/sonde/internal/wire/tunnel"
 )
 
 // The agent runs privileged on nodes: it must not link code that it does not use.
@@ -33,6 +35,7 @@ func TestLinksLittle(t *testing.T) {
 }
 
 func TestArguments(t *testing.T) {
+	own := newIdentity(t)
 	tests := map[string]struct {
 		args     []string
 		wantCode int
@@ -53,8 +56,9 @@ func TestArguments(t *testing.T) {
 		"opener, invalid UID":   {args: []string{"opener", "--pod-uid", "u", "--pod-name", "p", "--carrier-user", "7", "--socket", "/s", "--termination-log", "/nonexistent"}, wantCode: 4},
 		"opener is not ready":   {args: []string{"ready", "--file", "/nonexistent"}, wantCode: 1},
 		"carrier of no Pod":     {args: []string{"carrier", "--socket", "/s", "--stowaway", "h:1", "--stowaway-key", "k", "--identity", "/i"}, wantCode: exitUsage},
-		"carrier without a key": {args: carrierOf("/nonexistent"), wantCode: 1, want: "read identity"},
-		"unconfined carrier":    {args: carrierOf(identityFile(t)), wantCode: 1, want: "refuses to run unconfined"},
+		"carrier without a key": {args: carrierOf("/nonexistent", "k"), wantCode: 1, want: "read identity"},
+		"another carrier's key": {args: carrierOf(identityFile(t, own), "k"), wantCode: 1, want: "somebody has replaced the Secret"},
+		"unconfined carrier":    {args: carrierOf(identityFile(t, own), string(own.Key)), wantCode: 1, want: "refuses to run unconfined"},
 		"sweep of no Pod":       {args: []string{"sweep", "--host-network"}, wantCode: exitUsage},
 		"doctor, bad format":    {args: []string{"doctor", "--output", "verse"}, wantCode: exitUsage},
 		"gate, unknown action":  {args: []string{"gate", "--on-timeout", "fail"}, wantCode: exitUsage},
@@ -76,14 +80,17 @@ func TestArguments(t *testing.T) {
 	}
 }
 
-// carrierOf has the arguments of a carrier with an identity.
-func carrierOf(identity string) []string {
-	return []string{"carrier", "--socket", "/nonexistent", "--stowaway", "localhost:1", "--stowaway-key", "k", "--identity", identity, "--pod-uid", "u", "--pod", "n/p"}
+// carrierOf has the arguments of a carrier with an identity whose key Stowaway expects.
+func carrierOf(identity, key string) []string {
+	return []string{
+		"carrier", "--socket", "/nonexistent", "--stowaway", "localhost:1", "--stowaway-key", "k", "--identity", identity, "--identity-key", key,
+		"--pod-uid", "u", "--pod", "n/p",
+	}
 }
 
-func identityFile(t *testing.T) string {
+func identityFile(t *testing.T, identity *tunnel.Identity) string {
 	t.Helper()
-	text, err := newIdentity(t).MarshalPEM()
+	text, err := identity.MarshalPEM()
 	if err != nil {
 		t.Fatal(err)
 	}
