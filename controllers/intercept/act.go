@@ -49,15 +49,17 @@ func (r *Reconciler) act(ctx context.Context, o *observation, p *plan) (*actions
 		return done, errors.Join(errs...)
 	}
 	errs = append(errs, r.ensureStowaway(ctx, o))
+	// First, because it ends what was revoked: creations may take long.
+	err := r.push(ctx, o, p)
+	done.pushed = err == nil && o.status != nil
+	errs = append(errs, err)
 	for _, pod := range p.create {
 		if err := r.createCarrier(ctx, o, pod); err != nil {
 			done.refused[pod.UID] = err.Error()
 			errs = append(errs, err)
 		}
 	}
-	err := r.push(ctx, o, p)
-	done.pushed = err == nil && o.status != nil
-	return done, errors.Join(append(errs, err)...)
+	return done, errors.Join(errs...)
 }
 
 // countFailure remembers that a carrier has failed, so that the next one that fails waits longer.

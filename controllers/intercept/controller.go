@@ -78,7 +78,8 @@ func (r *Reconciler) Reconcile(ctx context.Context, _ ctrl.Request) (ctrl.Result
 	defer r.Watchdog.Begin("intercepts")()
 	observed, err := r.observe(ctx)
 	if err != nil {
-		return ctrl.Result{}, err
+		r.log(ctx, err) // as below
+		return ctrl.Result{RequeueAfter: pollInterval}, nil
 	}
 	planned := planFor(observed, r.Limits, r.Clock.Now())
 	done, acted := r.act(ctx, observed, planned)
