@@ -71,6 +71,10 @@ func (s *server) watchRoutes(w http.ResponseWriter, r *http.Request, pod string)
 			if _, err := w.Write(append(line, '\n')); err != nil || out.Flush() != nil {
 				return
 			}
+			// A deadline that passes between two Tables would end the stream, and with it the carrier's session.
+			if out.SetWriteDeadline(time.Time{}) != nil {
+				return
+			}
 		}
 		select {
 		case <-r.Context().Done():
