@@ -65,7 +65,7 @@ func (s *server) watchRoutes(w http.ResponseWriter, r *http.Request, pod string)
 		}
 		if string(line) != last {
 			last = string(line)
-			if out.SetWriteDeadline(time.Now().Add(tableTimeout)) != nil {
+			if out.SetWriteDeadline(time.Now().Add(s.tableTimeout)) != nil {
 				return
 			}
 			if _, err := w.Write(append(line, '\n')); err != nil || out.Flush() != nil {

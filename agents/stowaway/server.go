@@ -22,6 +22,8 @@ type server struct {
 	sessions map[string]*session // of clients, by their routes' IDs
 	carriers map[string]*carrier // of the State, by their Pods' UIDs
 	managers connections
+	// tableTimeout is the constant, or less in tests.
+	tableTimeout time.Duration
 	// heard is when the manager last asked something, or when this process began.
 	heard time.Time
 	// heartbeats of routes whose clients have gone.
@@ -33,7 +35,8 @@ type server struct {
 func newServer(cfg *Config) *server {
 	return &server{
 		identity: cfg.Identity, manager: cfg.ManagerKey, log: cfg.Log, index: &index{}, changed: make(chan struct{}),
-		sessions: map[string]*session{}, carriers: map[string]*carrier{}, heartbeats: map[string]time.Time{}, heard: time.Now(),
+		sessions: map[string]*session{}, carriers: map[string]*carrier{}, heartbeats: map[string]time.Time{},
+		tableTimeout: tableTimeout, heard: time.Now(),
 	}
 }
 

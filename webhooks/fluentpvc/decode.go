@@ -3,7 +3,9 @@ package fluentpvc
 import (
 	"bytes"
 	"encoding/json"
+	"fmt"
 	"regexp"
+	"slices"
 	"strings"
 
 	"k8s.io/apimachinery/pkg/runtime"
@@ -28,27 +30,46 @@ var strict = func() *jsonserializer.Serializer {
 	return jsonserializer.NewSerializerWithOptions(jsonserializer.DefaultMetaFactory, scheme, scheme, jsonserializer.SerializerOptions{Strict: true})
 }()
 
-// exponent matches the numbers that a quantity must not be parsed from: 1234567890123456789e1000000000 takes hundreds of megabytes.
+// exponent matches what no quantity may be parsed from: 1234567890123456789e1000000000 takes hundreds of megabytes.
 var exponent = regexp.MustCompile(`^\s*[+-]?[0-9.]+[eE][+-]?[0-9]{3,}\s*$`)
 
-// hugeNumber returns a text or a number with an exponent of three digits or more; empty if there is none.
-func hugeNumber(raw []byte) string {
+// Fields with quantities: the entries of the first, and the second themselves.
+var (
+	quantityMaps = []string{"requests", "limits", "capacity", "overhead", "allocatedResources"}
+	quantities   = []string{"sizeLimit", "divisor"}
+)
+
+// hugeQuantity returns the first quantity with an exponent of three digits or more; empty if there is none. It reads tokens, because
+// of two fields with one name the decoder parses both.
+func hugeQuantity(raw []byte) string {
 	tokens := json.NewDecoder(bytes.NewReader(raw))
 	tokens.UseNumber()
+	type level struct {
+		object, value bool   // an object, and its next token is a value
+		name, key     string // of the field that this level is, and of its next value
+	}
+	levels := []level{{}}
 	for {
 		token, err := tokens.Token()
 		if err != nil { // the end, or a syntax error, of which the real decoder says more
 			return ""
 		}
-		value := ""
-		switch token := token.(type) {
-		case string:
-			value = token
-		case json.Number:
-			value = token.String()
+		at := &levels[len(levels)-1]
+		if key, ok := token.(string); ok && at.object && !at.value {
+			at.key, at.value = key, true
+			continue
 		}
-		if exponent.MatchString(value) {
-			return value
+		if token == json.Delim('}') || token == json.Delim(']') {
+			levels = levels[:len(levels)-1]
+			continue
+		}
+		at.value = false
+		if d, ok := token.(json.Delim); ok {
+			levels = append(levels, level{object: d == '{', name: at.key})
+			continue
+		}
+		if text := fmt.Sprint(token); exponent.MatchString(text) && (slices.Contains(quantityMaps, at.name) || slices.Contains(quantities, at.key)) {
+			return text
 		}
 	}
 }
@@ -56,9 +77,9 @@ func hugeNumber(raw []byte) string {
 // decode reads a FluentPVC. unknown says which fields it has that its types have not: the API server does not look into the
 // templates, and a misspelt field would be ignored.
 func decode(raw []byte) (f *sondev1.FluentPVC, unknown []string, err error) {
-	if number := hugeNumber(raw); number != "" {
-		return nil, nil, admission.Invalid("read the FluentPVC: %q is no quantity that a cluster has: write a number without an exponent, like 1Gi",
-			text.Ellipsis(number, maxValueBytes))
+	if quantity := hugeQuantity(raw); quantity != "" {
+		return nil, nil, admission.Invalid("read the FluentPVC: the quantity %q is too large: write one without an exponent, like 1Gi",
+			text.Ellipsis(quantity, maxValueBytes))
 	}
 	f = &sondev1.FluentPVC{}
 	_, _, err = strict.Decode(raw, nil, f)

@@ -72,7 +72,7 @@ func isChanged(req webhook.AdmissionRequest) (bool, error) {
 		return false, err
 	}
 	before := &sondev1.FluentPVC{}
-	if hugeNumber(req.OldObject.Raw) != "" {
+	if hugeQuantity(req.OldObject.Raw) != "" {
 		return true, nil // stored while no webhook ran
 	}
 	if err := admission.Decode(req.OldObject.Raw, before); err != nil {
