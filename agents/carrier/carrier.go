@@ -30,7 +30,7 @@ type Pod interface {
 const (
 	// DefaultConnections that a carrier holds.
 	DefaultConnections = 4096
-	// DefaultIdle is Config.IdleAfter. It is longer than Stowaway is away when its node is lost.
+	// DefaultIdle is Config.IdleAfter. It is longer than Kubernetes takes to replace Stowaway after the loss of its node.
 	DefaultIdle = 15 * time.Minute
 	// drainTime is how long connections may go on when the carrier ends.
 	drainTime = 5 * time.Second
@@ -50,7 +50,7 @@ type Config struct {
 	PodUID, Pod string
 	// Connections is the bound of connections at one time. Near it the carrier ends steering, so the app gets the others.
 	Connections int
-	// IdleAfter is how long the carrier goes on without a route: then the operator is gone for good.
+	// IdleAfter is how long the carrier runs without a route before it exits. The operator is then gone for good.
 	IdleAfter time.Duration
 	// Confined returns an error if this process has any rights, as keeper.CheckConfinement does.
 	Confined func() error
@@ -143,13 +143,13 @@ func (c *Carrier) wait(ctx context.Context) error {
 				used = now
 			}
 			if now.Sub(used) > c.cfg.IdleAfter {
-				return fmt.Errorf("no route of Stowaway for this Pod for %s: ending, as nobody deletes this Job", c.cfg.IdleAfter)
+				return fmt.Errorf("no route for %s: the carrier exits, because the operator seems to be gone", c.cfg.IdleAfter)
 			}
 		}
 	}
 }
 
-// idleChecks is how often IdleAfter is looked at within its time.
+// idleChecks is the number of checks within IdleAfter.
 const idleChecks = 10
 
 // steer makes the opener follow the routes, and ends all steering in the end.

@@ -104,10 +104,9 @@ func (s *server) status() *tunnel.Status {
 }
 
 const (
-	// managerPatience is how long routes last without a word of the manager. It reviews the rights of those who intercept, and knows
-	// when an intercept expires; nobody else does.
+	// managerPatience is how long routes last without a request of the manager. Only the manager reviews rights and expiry.
 	managerPatience = 10 * time.Minute
-	// lapsed is the generation of the State without routes that follows. The manager replaces it when it is back.
+	// lapsed is the generation of the empty State that follows. The manager replaces it when it returns.
 	lapsed = "lapsed"
 )
 
@@ -127,9 +126,9 @@ func (s *server) watchManager(ctx context.Context) error {
 
 func (s *server) lapse(now time.Time) {
 	s.mu.Lock()
-	silent := now.Sub(s.heard)
+	silent, done := now.Sub(s.heard), s.index.generation == lapsed
 	s.mu.Unlock()
-	if silent > managerPatience {
+	if silent > managerPatience && !done {
 		s.log.Warn("Ending all routes, because the manager is silent", "for", silent.Round(time.Second).String())
 		s.apply(&index{generation: lapsed})
 	}

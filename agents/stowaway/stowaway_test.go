@@ -580,7 +580,7 @@ func TestReplacedState(t *testing.T) {
 	}
 }
 
-// TestSilentManager checks that routes end when nobody reviews the rights of their requesters any more.
+// TestSilentManager checks that routes end ten minutes after the manager's last request, and that its next State counts again.
 func TestSilentManager(t *testing.T) {
 	id := identity(t)
 	i, err := newIndex(&tunnel.State{Version: tunnel.Version, Generation: "g", Routes: []tunnel.Route{{ID: "r", ClientKey: id.Key, Port: 1}}}, "manager")

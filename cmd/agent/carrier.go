@@ -35,7 +35,7 @@ func runCarrier(ctx context.Context, args []string, log *slog.Logger) (int, erro
 		return 0, err
 	}
 	if string(cfg.Identity.Key) != *key {
-		return 0, fmt.Errorf("the Secret has key %s, and the Job expects %s: somebody has replaced the Secret", cfg.Identity.Key, *key)
+		return 0, fmt.Errorf("the Secret has key %s, but the Job expects %s: the Secret was replaced, and the manager starts another carrier", cfg.Identity.Key, *key)
 	}
 	cfg.Connect = func(ctx context.Context) (carrier.Pod, error) { return handover.Connect(ctx, *socket) }
 	return 0, carrier.Run(ctx, &cfg)

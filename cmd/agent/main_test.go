@@ -57,7 +57,7 @@ func TestArguments(t *testing.T) {
 		"opener is not ready":   {args: []string{"ready", "--file", "/nonexistent"}, wantCode: 1},
 		"carrier of no Pod":     {args: []string{"carrier", "--socket", "/s", "--stowaway", "h:1", "--stowaway-key", "k", "--identity", "/i"}, wantCode: exitUsage},
 		"carrier without a key": {args: carrierOf("/nonexistent", "k"), wantCode: 1, want: "read identity"},
-		"another carrier's key": {args: carrierOf(identityFile(t, own), "k"), wantCode: 1, want: "somebody has replaced the Secret"},
+		"another carrier's key": {args: carrierOf(identityFile(t, own), "k"), wantCode: 1, want: "the Secret was replaced"},
 		"unconfined carrier":    {args: carrierOf(identityFile(t, own), string(own.Key)), wantCode: 1, want: "refuses to run unconfined"},
 		"sweep of no Pod":       {args: []string{"sweep", "--host-network"}, wantCode: exitUsage},
 		"doctor, bad format":    {args: []string{"doctor", "--output", "verse"}, wantCode: exitUsage},

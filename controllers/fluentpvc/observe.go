@@ -145,18 +145,19 @@ func (o *observation) readJobPods(ctx context.Context, live client.Reader) error
 	return nil
 }
 
-// maxPods of a claim. Each pass copies them, so thousands of Pods with a claim in common would fill the manager's memory.
+// maxPods is the number of Pods with one claim from which on podsOf returns an error. Each pass copies these Pods, so thousands of them
+// would fill the manager's memory.
 const maxPods = 100
 
-// podsOf returns the Pods of a namespace that use a claim, from the cache. It returns an error for more than maxPods, so that nothing
-// is decided without knowing all of them.
+// podsOf returns the Pods of a namespace that use a claim, from the cache. From maxPods on it returns an error, because no decision may
+// be made without all of them.
 func podsOf(ctx context.Context, cached client.Reader, namespace, claim string) ([]corev1.Pod, error) {
 	var pods corev1.PodList
 	if err := cached.List(ctx, &pods, client.InNamespace(namespace), client.MatchingFields{IndexClaims: claim}, client.Limit(maxPods)); err != nil {
 		return nil, fmt.Errorf("list pods of the claim: %w", err)
 	}
 	if len(pods.Items) >= maxPods {
-		return nil, fmt.Errorf("claim %s is in the spec of %d Pods or more: delete some, for a FluentPVC gives each Pod its own", claim, maxPods)
+		return nil, fmt.Errorf("claim %s is used by %d Pods or more: delete some, because a FluentPVC gives each Pod its own claim", claim, maxPods)
 	}
 	return pods.Items, nil
 }

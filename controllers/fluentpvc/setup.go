@@ -38,7 +38,7 @@ import (
 const (
 	// IndexClaims has the names of a Pod's claims.
 	IndexClaims = "claims"
-	// IndexClaimants has each Pod with a FluentPVC that has not ended: it may wait for its claim. The value is its bucket.
+	// IndexClaimants has the bucket of each Pod with a FluentPVC that has not ended: it may wait for its claim.
 	IndexClaimants = "fluentPVC"
 )
 
@@ -90,7 +90,8 @@ func claimants(o client.Object) []string {
 	return []string{bucket(int(hash.Sum32() % buckets))}
 }
 
-// buckets of IndexClaimants. A list copies its Pods, which take ten times as much as in the cache, so they are read in parts.
+// buckets is the number of parts in which the Pods of IndexClaimants are listed. A list copies its Pods, and a copy takes ten times as
+// much memory as the cache.
 const buckets = 64
 
 func bucket(n int) string { return strconv.Itoa(n) }

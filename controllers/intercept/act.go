@@ -16,6 +16,7 @@ import (
 
 	"github.com/sonde-operator/sonde/internal/agentjob"
 	"github.com/sonde-operator/sonde/internal/operator/platform"
+	"github.com/sonde-operator/sonde/internal/operator/sweep"
 	"github.com/sonde-operator/sonde/internal/wire/tunnel"
 )
 
@@ -26,8 +27,6 @@ const fieldOwner = client.FieldOwner("sonde-intercepts")
 type actions struct {
 	// refused says why the API server did not create the carrier of a Pod, by the Pod's UID.
 	refused map[types.UID]string
-	// pushed reports that Stowaway has the state of this pass.
-	pushed bool
 }
 
 // act writes. It goes on after an error, because the requests of others must not wait for one that fails.
@@ -49,10 +48,8 @@ func (r *Reconciler) act(ctx context.Context, o *observation, p *plan) (*actions
 		return done, errors.Join(errs...)
 	}
 	errs = append(errs, r.ensureStowaway(ctx, o))
-	// First, because it ends what was revoked: creations may take long.
-	err := r.push(ctx, o, p)
-	done.pushed = err == nil && o.status != nil
-	errs = append(errs, err)
+	// Before the creations, which may take long: it ends the intercepts of those who have lost the right.
+	errs = append(errs, r.push(ctx, o, p))
 	for _, pod := range p.create {
 		if err := r.createCarrier(ctx, o, pod); err != nil {
 			done.refused[pod.UID] = err.Error()
@@ -67,23 +64,20 @@ func (r *Reconciler) countFailure(c *carrier) {
 	switch {
 	case !c.ended():
 	case r.memory.failures == nil:
-		r.memory.failures = map[types.UID]int{c.uid: 1}
-	case r.Clock.Since(c.job.GetCreationTimestamp().Time) > worked:
-		r.memory.failures[c.uid] = 1
+		r.memory.failures = map[types.UID]int{c.target(): 1}
+	case r.Clock.Since(c.job.GetCreationTimestamp().Time) > healthyAfter:
+		r.memory.failures[c.target()] = 1
 	default:
-		r.memory.failures[c.uid]++
+		r.memory.failures[c.target()]++
 	}
 }
 
 // removeCarrier deletes a Job with its Pod. The Job keeps its name until the Pod has gone, so that no other carrier starts meanwhile.
 func (r *Reconciler) removeCarrier(ctx context.Context, c *carrier) error {
-	job := c.job.Expand()
-	uid := job.UID
-	err := r.Delete(ctx, job, client.PropagationPolicy(metav1.DeletePropagationForeground), client.Preconditions{UID: &uid})
-	if err != nil && !apierrors.IsNotFound(err) && !apierrors.IsConflict(err) {
-		return wrap("delete carrier "+job.Name, err)
+	if err := sweep.Delete(ctx, r.Client, c.job.Expand(), client.PropagationPolicy(metav1.DeletePropagationForeground)); err != nil {
+		return err
 	}
-	return r.removeSecret(ctx, job.Name)
+	return r.removeSecret(ctx, c.job.GetName())
 }
 
 func (r *Reconciler) removeSecret(ctx context.Context, name string) error {
@@ -212,7 +206,7 @@ func (r *Reconciler) push(ctx context.Context, o *observation, p *plan) error {
 	var carriers []tunnel.Carrier
 	for uid, pod := range p.pods {
 		c := o.carriers[uid]
-		if c == nil || c.job.GetDeletionTimestamp() != nil || c.ended() || c.lost(&o.stowaway) {
+		if c == nil || c.job.GetDeletionTimestamp() != nil || c.ended() || c.outdated(&o.stowaway) {
 			continue
 		}
 		carriers = append(carriers, tunnel.Carrier{Pod: string(uid), Name: pod.GetNamespace() + "/" + pod.GetName(), Key: c.key()})

@@ -22,7 +22,6 @@ import (
 	"github.com/sonde-operator/sonde/internal/operator/ceiling"
 	"github.com/sonde-operator/sonde/internal/operator/health"
 	"github.com/sonde-operator/sonde/internal/operator/stamp"
-	"github.com/sonde-operator/sonde/internal/operator/target"
 )
 
 const (
@@ -54,15 +53,13 @@ type Reconciler struct {
 	Recorder       events.EventRecorder
 	Clock          clock.PassiveClock
 	Watchdog       *health.Watchdog
-	Stowaway       End
+	Stowaway       StowawayClient
 	// Limits bound the carriers of a request and of a node, as they bound probes.
 	Limits ceiling.Limits
 
-	// known has the requests of the last pass, by UID.
-	known  map[types.UID]*request
-	memory memory
-	// resolved has the targets that this pass has read.
-	resolved map[workload]target.Workload
+	// previous has the requests of the last pass, by UID.
+	previous map[types.UID]*request
+	memory   memory
 	// reported is the last error that was logged.
 	reported string
 }
@@ -78,7 +75,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, _ ctrl.Request) (ctrl.Result
 	defer r.Watchdog.Begin("intercepts")()
 	observed, err := r.observe(ctx)
 	if err != nil {
-		r.log(ctx, err) // as below
+		r.log(ctx, err) // not returned, see below
 		return ctrl.Result{RequeueAfter: pollInterval}, nil
 	}
 	planned := planFor(observed, r.Limits, r.Clock.Now())
@@ -87,7 +84,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, _ ctrl.Request) (ctrl.Result
 	r.remember(ctx, observed)
 	again := planned.again
 	if err := errors.Join(observed.failed, acted, reported); err != nil {
-		// Not returned: the growing delay between tries would hold up the requests that work.
+		// Not returned: controller-runtime would wait longer and longer, also for the requests that work.
 		r.log(ctx, err)
 		again = sooner(again, pollInterval)
 	} else {
@@ -98,10 +95,10 @@ func (r *Reconciler) Reconcile(ctx context.Context, _ ctrl.Request) (ctrl.Result
 
 // remember keeps the requests for the next pass, and records the end of those that were deleted.
 func (r *Reconciler) remember(ctx context.Context, o *observation) {
-	before := r.known
-	r.known = map[types.UID]*request{}
+	before := r.previous
+	r.previous = map[types.UID]*request{}
 	for _, q := range o.requests {
-		r.known[q.UID] = q
+		r.previous[q.UID] = q
 		delete(before, q.UID)
 	}
 	for _, gone := range before {

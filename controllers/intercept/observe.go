@@ -49,15 +49,15 @@ type request struct {
 	expires time.Time
 	// refusal is the reason why it may never run again, with a message; empty if it may run.
 	refusal, message string
-	// unknown says why the request could not be read in this pass. Then known is as old as its time.
-	unknown string
-	known
+	// readError says why rights or target could not be read in this pass. Then the reading is an earlier pass's.
+	readError string
+	reading
 	// waiting says why a Pod has no carrier for this request yet, by its UID.
 	waiting map[types.UID]string
 }
 
-// known is what is read of a request's target.
-type known struct {
+// reading is what a pass reads for a request, and when.
+type reading struct {
 	at          time.Time
 	pods        []*slim.Pod
 	targetFound bool
@@ -71,13 +71,11 @@ type workload struct {
 	ref       sondev1.TargetReference
 }
 
-// keepKnown is how long a request goes on with what was read of it, if reading fails.
-const keepKnown = 2 * time.Minute
+// maxReadingAge is how long the reading of an earlier pass is used.
+const maxReadingAge = 2 * time.Minute
 
 // carrier is the Job of one Pod.
 type carrier struct {
-	// uid of the Pod.
-	uid types.UID
 	job *slim.Job
 	// agent is its Pod; nil if there is none.
 	agent *slim.Pod
@@ -85,12 +83,15 @@ type carrier struct {
 	hasSecret bool
 }
 
-// key is what the carrier shows to Stowaway.
+// target returns the UID of the carrier's Pod.
+func (c *carrier) target() types.UID { return types.UID(c.job.GetLabels()[sondev1.LabelTargetPodUID]) }
+
+// key is the public key that the carrier authenticates with.
 func (c *carrier) key() tunnel.PublicKey {
 	return tunnel.PublicKey(c.job.GetAnnotations()[sondev1.AnnotationCarrierKey])
 }
 
-// stuck reports whether the carrier cannot start, because somebody deleted its Secret.
+// stuck reports whether the carrier cannot start, because its Secret is missing.
 func (c *carrier) stuck(now time.Time) bool {
 	started := c.agent != nil && c.agent.Phase() != corev1.PodPending
 	return !c.hasSecret && !started && now.Sub(c.job.GetCreationTimestamp().Time) > stuckAfter
@@ -99,8 +100,8 @@ func (c *carrier) stuck(now time.Time) bool {
 // stuckAfter is longer than the cache of Secrets lags behind the one of Jobs.
 const stuckAfter = 30 * time.Second
 
-// lost reports whether the carrier was made for a Stowaway with another key or address, which it will never find, or has no key.
-func (c *carrier) lost(s *stowawayObjects) bool {
+// outdated reports whether the carrier has no key, or was made for a Stowaway with another key or address, to which it cannot connect.
+func (c *carrier) outdated(s *stowawayObjects) bool {
 	return c.key() == "" || s.secret && s.service && c.job.GetLabels()[sondev1.LabelStowaway] != agentjob.StowawayID(s.key, s.address)
 }
 
@@ -141,22 +142,21 @@ func (r *Reconciler) observe(ctx context.Context) (*observation, error) {
 		return nil, wrap("list InterceptRequests", err)
 	}
 	now := r.Clock.Now()
-	r.resolved = map[workload]target.Workload{}
-	defer func() { r.resolved = nil }()
+	resolved := map[workload]target.Workload{} // many requests may have one target, which may have thousands of Pods
 	for i := range list.Items {
 		q := &request{InterceptRequest: &list.Items[i], waiting: map[types.UID]string{}}
 		if q.Ended() || !q.DeletionTimestamp.IsZero() {
 			continue
 		}
 		q.at = now
-		if err := r.observeRequest(ctx, q); err != nil {
+		if err := r.observeRequest(ctx, q, resolved); err != nil {
 			o.failed = errors.Join(o.failed, fmt.Errorf("InterceptRequest %s/%s: %w", q.Namespace, q.Name, err))
-			q.unknown, q.known = err.Error(), known{}
-			if before := r.known[q.UID]; before != nil {
-				q.known = before.known
+			q.readError, q.reading = err.Error(), reading{}
+			if before := r.previous[q.UID]; before != nil {
+				q.reading = before.reading
 			}
-			if now.Sub(q.at) > keepKnown {
-				q.pods = nil // its rights, for example, have not been reviewed for so long
+			if now.Sub(q.at) > maxReadingAge {
+				q.pods = nil // for example, the right has not been reviewed for so long
 			}
 		}
 		o.requests = append(o.requests, q)
@@ -170,7 +170,7 @@ func (r *Reconciler) observe(ctx context.Context) (*observation, error) {
 	return o, nil
 }
 
-func (r *Reconciler) observeRequest(ctx context.Context, q *request) error {
+func (r *Reconciler) observeRequest(ctx context.Context, q *request, resolved map[workload]target.Workload) error {
 	after, err := duration.Parse(q.Spec.ExpiresAfter)
 	if err != nil {
 		return fmt.Errorf("spec.expiresAfter: %w", err)
@@ -180,13 +180,12 @@ func (r *Reconciler) observeRequest(ctx context.Context, q *request) error {
 		return err
 	}
 	namespace, ref := q.AgentTarget()
-	// Many requests may have one target, which may have thousands of Pods.
-	found, ok := r.resolved[workload{namespace, ref}]
+	found, ok := resolved[workload{namespace, ref}]
 	if !ok {
 		if found, err = target.ResolveCached(ctx, r.Client, namespace, ref); err != nil {
 			return err
 		}
-		r.resolved[workload{namespace, ref}] = found
+		resolved[workload{namespace, ref}] = found
 	}
 	q.targetFound, q.pods = found.Found, found.Pods
 	return nil
@@ -295,12 +294,13 @@ func (r *Reconciler) observeCarriers(ctx context.Context, o *observation) error 
 		uid := types.UID(j.Labels[sondev1.LabelTargetPodUID])
 		_, hasSecret := o.secrets[j.Name]
 		delete(o.secrets, j.Name)
-		o.carriers[uid] = &carrier{uid: uid, job: target.SlimJob(j), agent: byUser[j.Labels[sondev1.LabelKeeperUser]], hasSecret: hasSecret}
+		o.carriers[uid] = &carrier{job: target.SlimJob(j), agent: byUser[j.Labels[sondev1.LabelKeeperUser]], hasSecret: hasSecret}
 	}
 	return nil
 }
 
-// observeSecrets finds the Secrets of carriers. Some have no Job: somebody deleted it, or the manager ended between two deletions.
+// observeSecrets reads the Secrets of carriers. One without a Job is left if the Job was deleted by hand, or if the manager ended
+// between the two deletions.
 func (r *Reconciler) observeSecrets(ctx context.Context, o *observation, ours []client.ListOption) error {
 	secrets := &metav1.PartialObjectMetadataList{}
 	secrets.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("SecretList"))
@@ -313,7 +313,7 @@ func (r *Reconciler) observeSecrets(ctx context.Context, o *observation, ours []
 	return nil
 }
 
-// observeStowaway reads Stowaway's parts live, as they are few. Without requests it stops to do so once nothing is left.
+// observeStowaway reads Stowaway's few parts live. Without InterceptRequests it stops once it has seen that none is left.
 func (r *Reconciler) observeStowaway(ctx context.Context, o *observation) error {
 	deployment := target.Metadata(sondev1.TargetDeployment)
 	key := client.ObjectKey{Namespace: r.Options.Namespace, Name: tunnel.Name}
@@ -322,7 +322,7 @@ func (r *Reconciler) observeStowaway(ctx context.Context, o *observation) error 
 		return wrap("get Stowaway's Deployment", err)
 	}
 	o.stowaway.deployment, o.stowaway.namespace = err == nil, r.Options.Namespace
-	if len(o.requests) == 0 && !o.stowaway.deployment && r.memory.nothing {
+	if len(o.requests) == 0 && !o.stowaway.deployment && r.memory.stowawayAbsent {
 		return nil
 	}
 	var service corev1.Service
@@ -335,7 +335,7 @@ func (r *Reconciler) observeStowaway(ctx context.Context, o *observation) error 
 	if err := r.observeStowawayKeys(ctx, o, key); err != nil {
 		return err
 	}
-	r.memory.nothing = !o.stowaway.deployment && !o.stowaway.service && !o.stowaway.secret && len(o.requests) == 0
+	r.memory.stowawayAbsent = !o.stowaway.deployment && !o.stowaway.service && !o.stowaway.secret && len(o.requests) == 0
 	if o.stowaway.deployment && o.stowaway.secret && o.stowaway.service {
 		if o.status, err = r.Stowaway.Status(ctx, &o.stowaway); err != nil {
 			ctrl.LoggerFrom(ctx).V(1).Info("Waiting for Stowaway", "reason", err.Error())

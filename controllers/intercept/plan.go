@@ -41,11 +41,11 @@ type plan struct {
 const (
 	// maxDoublings of the wait between carriers of one Pod that fail.
 	maxDoublings = 6
-	// worked is how long a carrier has lived that failed for the first time, whatever failed before.
-	worked = 10 * time.Minute
+	// healthyAfter is the age after which the failures of earlier carriers no longer count.
+	healthyAfter = 10 * time.Minute
 )
 
-// retryDelay is how long after the creation of a carrier that has failed the next one follows: 2 s, doubled by each failure before.
+// retryDelay is the time from the creation of a failed carrier to that of the next one: 2 s, doubled by each earlier failure.
 func retryDelay(failures int) time.Duration { return 2 * time.Second << min(failures, maxDoublings) }
 
 // planFor decides on what was observed.
@@ -60,14 +60,14 @@ func planFor(o *observation, limits ceiling.Limits, now time.Time) *plan {
 		p.again = sooner(p.again, min(pollInterval, q.expires.Sub(now)))
 		live = append(live, q)
 	}
-	// The oldest request has the first choice of what is bounded.
+	// The limits apply in order of age: the oldest request gets its Pods first.
 	slices.SortFunc(live, func(a, b *request) int {
 		return cmp.Or(a.CreationTimestamp.Compare(b.CreationTimestamp.Time), cmp.Compare(a.UID, b.UID))
 	})
 	most := min(len(live), tunnel.MaxRoutes)
 	for _, q := range live[most:] {
 		for _, pod := range q.pods {
-			q.waiting[pod.GetUID()] = fmt.Sprintf("waiting: the cluster has %d InterceptRequests, and may have %d at a time", len(live), tunnel.MaxRoutes)
+			q.waiting[pod.GetUID()] = fmt.Sprintf("waiting: the cluster has %d InterceptRequests that have not ended, and at most %d of them intercept", len(live), tunnel.MaxRoutes)
 		}
 	}
 	live = live[:most]
@@ -103,12 +103,12 @@ func (p *plan) planCarriers(o *observation, now time.Time) {
 			continue
 		}
 		due := c.job.GetCreationTimestamp().Add(retryDelay(o.failures[uid]))
-		if p.pods[uid] == nil || c.lost(&o.stowaway) || c.stuck(now) || c.ended() && !now.Before(due) {
+		if p.pods[uid] == nil || c.outdated(&o.stowaway) || c.stuck(now) || c.ended() && !now.Before(due) {
 			p.remove = append(p.remove, c)
 		}
 	}
 	for name, uid := range o.secrets {
-		if p.pods[uid] == nil { // otherwise its Job is created again, or is not in the cache yet
+		if p.pods[uid] == nil { // for the others a Job is created again, or is not in the cache yet
 			p.removeSecrets = append(p.removeSecrets, name)
 		}
 	}

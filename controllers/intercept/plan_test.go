@@ -30,7 +30,7 @@ func intercepting(name string, pods ...string) *request {
 			ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: name, UID: types.UID("uid-" + name), CreationTimestamp: metav1.NewTime(noon.Add(-time.Minute))},
 			Spec:       sondev1.InterceptRequestSpec{TargetDeployment: "web", TargetContainerPort: 8080, GracePeriod: "10s", ExpiresAfter: "8h"},
 		},
-		expires: noon.Add(time.Hour), known: known{at: noon, targetFound: true}, waiting: map[types.UID]string{},
+		expires: noon.Add(time.Hour), reading: reading{at: noon, targetFound: true}, waiting: map[types.UID]string{},
 	}
 	for _, p := range pods {
 		q.pods = append(q.pods, podNamed(p, nil))
@@ -258,7 +258,7 @@ func TestStatus(t *testing.T) {
 			reasons: map[string]string{"Intercepted": "Expired", "Admitted": "Admitted"},
 		},
 		"not checked again": {
-			before: sondev1.InterceptActive, change: func(q *request) { q.unknown = "no answer" }, status: live(true, 8080), phase: sondev1.InterceptActive,
+			before: sondev1.InterceptActive, change: func(q *request) { q.readError = "no answer" }, status: live(true, 8080), phase: sondev1.InterceptActive,
 			reasons: map[string]string{"Admitted": "NotChecked", "Intercepted": "Intercepted"},
 		},
 		"right withdrawn": {

@@ -81,9 +81,9 @@ func statusOf(q *request, o *observation, p *plan, done *actions, now time.Time)
 		over(q, set)
 		return
 	}
-	if q.unknown != "" {
+	if q.readError != "" {
 		set(sondev1.ConditionAdmitted, metav1.ConditionUnknown, sondev1.ReasonNotChecked,
-			text.Ellipsis("the request could not be checked again, which is repeated: "+q.unknown, maxMessage))
+			text.Ellipsis("rights and target could not be read, which is tried again: "+q.readError, maxMessage))
 	} else {
 		set(sondev1.ConditionAdmitted, metav1.ConditionTrue, sondev1.ReasonAdmitted, "the requester may intercept")
 	}

@@ -19,13 +19,13 @@ import (
 	"github.com/sonde-operator/sonde/internal/wire/tunnel"
 )
 
-// End is the cluster's end of the tunnel, as the manager uses it.
-type End interface {
-	// Status asks what Stowaway does.
+// StowawayClient is the manager's side of the connection to Stowaway.
+type StowawayClient interface {
+	// Status returns what Stowaway reports about clients and carriers.
 	Status(context.Context, *stowawayObjects) (*tunnel.Status, error)
-	// Push replaces what Stowaway is to do.
+	// Push replaces Stowaway's state.
 	Push(context.Context, *stowawayObjects, tunnel.State) error
-	// Close ends the connection; the next question makes another one.
+	// Close ends the connection. The next call opens another one.
 	Close()
 }
 
@@ -144,6 +144,6 @@ type memory struct {
 	deployed tunnel.PublicKey
 	// failures is how often in a row the carrier of a Pod has failed, by the Pod's UID.
 	failures map[types.UID]int
-	// nothing says that no part of Stowaway existed when there was no request any more.
-	nothing bool
+	// stowawayAbsent reports that a pass without InterceptRequests found no part of Stowaway.
+	stowawayAbsent bool
 }

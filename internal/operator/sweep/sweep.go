@@ -232,10 +232,12 @@ func (s *Sweeper) deleteAll(ctx context.Context, objects []*metav1.PartialObject
 	return errors.Join(errs...)
 }
 
-// Delete deletes this object, and no other of its name, together with its dependents. An object that is gone is no error.
-func Delete(ctx context.Context, c client.Client, o client.Object) error {
+// Delete deletes this object, and no other of its name, together with its dependents, which go after it unless opts say otherwise. An
+// object that is gone is no error.
+func Delete(ctx context.Context, c client.Client, o client.Object, opts ...client.DeleteOption) error {
 	uid := o.GetUID()
-	err := c.Delete(ctx, o, client.PropagationPolicy(metav1.DeletePropagationBackground), client.Preconditions{UID: &uid})
+	opts = append([]client.DeleteOption{client.PropagationPolicy(metav1.DeletePropagationBackground), client.Preconditions{UID: &uid}}, opts...)
+	err := c.Delete(ctx, o, opts...)
 	if err == nil || gone.Is(err) || apierrors.IsConflict(err) { // a conflict means that another object has the name now
 		return nil
 	}

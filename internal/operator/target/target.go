@@ -39,11 +39,11 @@ func Live(pod *corev1.Pod) bool {
 	return pod.Spec.NodeName != "" && (pod.Status.Phase == corev1.PodPending || pod.Status.Phase == corev1.PodRunning)
 }
 
-// resolving lets one list of a target's Pods be copied at a time. A workload may have thousands of Pods, and a copy takes ten times as
-// much memory as the cache.
+// resolving is held while the Pods of a target are copied from the cache. There may be thousands, and a copy takes ten times as much
+// memory as the cache, so only one exists at a time.
 var resolving sync.Mutex
 
-// ResolveCached is Resolve for a cache: callers take turns.
+// ResolveCached is Resolve with the cache as reader. Calls wait for each other.
 func ResolveCached(ctx context.Context, cached client.Reader, namespace string, ref sondev1.TargetReference) (Workload, error) {
 	resolving.Lock()
 	defer resolving.Unlock()

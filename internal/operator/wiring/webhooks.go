@@ -22,7 +22,7 @@ import (
 var (
 	webhookReads    = fewreads.Limits{Places: 4, Bytes: 1 << 20}
 	podWebhookReads = fewreads.Limits{Places: 2}
-	// A binding has at most 32 KiB of template. A larger claim of a signed name exists, which is all that is asked.
+	// A binding has at most 32 KiB of template. Of a larger claim it is enough to know that it exists.
 	sidecarReads = fewreads.Limits{Places: 2, Bytes: 128 << 10}
 )
 

@@ -6,13 +6,14 @@ import (
 	"github.com/sonde-operator/sonde/internal/wire/httpmatch"
 )
 
-// Bounds of a State, so that it and its Status are smaller than what each side reads: MaxRoutes and MaxCarriers, beyond which
-// Stowaway refuses it; MaxPairs of a route and a Pod; and MaxMatch of a route's match in bytes of JSON.
+// Bounds of a State. They keep it, and the Status that answers it, below the 8 MiB that each side reads.
 const (
 	MaxRoutes   = 1000
 	MaxCarriers = 2000
-	MaxPairs    = 20_000
-	MaxMatch    = 4 << 10
+	// MaxRoutedPods counts a Pod once for each route that has it.
+	MaxRoutedPods = 20_000
+	// MaxMatch is the size of a route's match in bytes of JSON.
+	MaxMatch = 4 << 10
 )
 
 // State is all that the manager tells Stowaway. A new State replaces the one before.
