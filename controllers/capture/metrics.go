@@ -1,21 +1,19 @@
 package capture
 
 import (
+	"cmp"
 	"context"
-	"time"
+	"fmt"
 
 	"github.com/prometheus/client_golang/prometheus"
 	batchv1 "k8s.io/api/batch/v1"
-	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	sondev1 "github.com/sonde-operator/sonde/api/v1alpha1"
 	"github.com/sonde-operator/sonde/internal/kind"
+	"github.com/sonde-operator/sonde/internal/operator/metrics"
 	"github.com/sonde-operator/sonde/internal/operator/target"
 )
-
-// scrapeTimeout bounds the reads of a scrape.
-const scrapeTimeout = 5 * time.Second
 
 var (
 	capturesMetric = prometheus.NewDesc("sonde_captures", "PacketCaptures and Traces that exist, by phase.", []string{"phase"}, nil)
@@ -27,56 +25,54 @@ var phases = []sondev1.Phase{
 	sondev1.PhasePending, sondev1.PhaseCapturing, sondev1.PhaseEnding, sondev1.PhaseCompleted, sondev1.PhaseIncomplete, sondev1.PhaseFailed,
 }
 
-// Metrics reads the cache at each scrape, so that all replicas report the same and a restart loses nothing. It implements
-// prometheus.Collector.
-type Metrics struct {
-	Reader client.Reader
-	// Namespace of the operator.
-	Namespace string
-}
-
-// Describe implements prometheus.Collector.
-func (m Metrics) Describe(out chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{capturesMetric, jobsMetric} {
-		out <- d
+// Metrics returns the gauges of captures, for an operator in this namespace.
+func Metrics(cached client.Reader, namespace string) metrics.Gauges {
+	return metrics.Gauges{
+		Descriptions: []*prometheus.Desc{capturesMetric, jobsMetric},
+		Read: func(ctx context.Context, set func(*prometheus.Desc, int, ...string)) error {
+			captures, err := allCaptures(ctx, cached)
+			if err != nil {
+				return err
+			}
+			byPhase := map[sondev1.Phase]int{}
+			for _, capture := range captures {
+				byPhase[cmp.Or(capture.CaptureStatus().Phase, sondev1.PhasePending)]++
+			}
+			for _, phase := range phases {
+				set(capturesMetric, byPhase[phase], string(phase))
+			}
+			n, err := countJobs(ctx, cached, namespace, captures)
+			if err == nil {
+				set(jobsMetric, n)
+			}
+			return err
+		},
 	}
 }
 
-// Collect implements prometheus.Collector.
-func (m Metrics) Collect(out chan<- prometheus.Metric) {
-	ctx, cancel := context.WithTimeout(context.Background(), scrapeTimeout)
-	defer cancel()
+func allCaptures(ctx context.Context, cached client.Reader) ([]sondev1.Capture, error) {
 	var captures []sondev1.Capture
 	for _, k := range kind.Captures {
 		list := k.NewList()
-		if err := m.Reader.List(ctx, list, client.UnsafeDisableDeepCopy); err != nil {
-			ctrl.Log.WithName("metrics").Error(err, "Listing captures failed")
-			return
+		if err := cached.List(ctx, list, client.UnsafeDisableDeepCopy); err != nil {
+			return nil, fmt.Errorf("list %ss: %w", k.Name, err)
 		}
 		captures = append(captures, list.Captures()...)
 	}
-	byPhase := map[sondev1.Phase]int{}
-	for _, capture := range captures {
-		phase := capture.CaptureStatus().Phase
-		if phase == "" {
-			phase = sondev1.PhasePending
-		}
-		byPhase[phase]++
-	}
-	for _, phase := range phases {
-		out <- prometheus.MustNewConstMetric(capturesMetric, prometheus.GaugeValue, float64(byPhase[phase]), string(phase))
-	}
-	// Part by part: all Jobs at once would take most of a scrape's memory.
+	return captures, nil
+}
+
+// countJobs counts part by part: all Jobs at once would take most of a scrape's memory.
+func countJobs(ctx context.Context, cached client.Reader, namespace string, captures []sondev1.Capture) (int, error) {
 	n := 0
 	for _, capture := range captures {
 		for _, part := range target.Parts(capture.GetUID()) {
 			var jobs batchv1.JobList
-			if err := m.Reader.List(ctx, &jobs, client.InNamespace(m.Namespace), part); err != nil {
-				ctrl.Log.WithName("metrics").Error(err, "Listing Jobs failed")
-				return
+			if err := cached.List(ctx, &jobs, client.InNamespace(namespace), part); err != nil {
+				return 0, fmt.Errorf("list Jobs: %w", err)
 			}
 			n += len(jobs.Items)
 		}
 	}
-	out <- prometheus.MustNewConstMetric(jobsMetric, prometheus.GaugeValue, float64(n))
+	return n, nil
 }

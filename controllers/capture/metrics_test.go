@@ -30,7 +30,7 @@ sonde_captures{phase="Pending"} 1
 # TYPE sonde_jobs gauge
 sonde_jobs 2
 `
-	if err := testutil.CollectAndCompare(Metrics{Reader: w.client, Namespace: operatorNamespace}, strings.NewReader(want)); err != nil {
+	if err := testutil.CollectAndCompare(Metrics(w.client, operatorNamespace), strings.NewReader(want)); err != nil {
 		t.Error(err)
 	}
 }

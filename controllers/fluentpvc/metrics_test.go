@@ -37,7 +37,7 @@ sonde_fluentpvc_bindings{phase="Pending"} 1
 sonde_fluentpvc_bindings{phase="Ready"} 2
 sonde_fluentpvc_bindings{phase="Unknown"} 0
 `
-	if err := testutil.CollectAndCompare(Metrics{b.Build()}, strings.NewReader(want)); err != nil {
+	if err := testutil.CollectAndCompare(Metrics(b.Build()), strings.NewReader(want)); err != nil {
 		t.Error(err)
 	}
 }

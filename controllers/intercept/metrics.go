@@ -1,66 +1,50 @@
 package intercept
 
 import (
+	"cmp"
 	"context"
-	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	batchv1 "k8s.io/api/batch/v1"
-	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	sondev1 "github.com/sonde-operator/sonde/api/v1alpha1"
 	"github.com/sonde-operator/sonde/internal/agentjob"
+	"github.com/sonde-operator/sonde/internal/operator/metrics"
 )
-
-// scrapeTimeout bounds the reads of a scrape.
-const scrapeTimeout = 5 * time.Second
 
 var (
 	requestsMetric = prometheus.NewDesc("sonde_intercepts", "InterceptRequests that exist, by phase.", []string{"phase"}, nil)
 	carriersMetric = prometheus.NewDesc("sonde_carriers", "Carriers that exist, one for each intercepted Pod.", nil, nil)
 )
 
-// phases of the metric.
+// phases of the metric; a request without a phase is Pending.
 var phases = []sondev1.InterceptPhase{
 	sondev1.InterceptPending, sondev1.InterceptActive, sondev1.InterceptLost, sondev1.InterceptEnded, sondev1.InterceptFailed,
 }
 
-// Metrics reads the cache at each scrape, so that all replicas report the same and a restart loses nothing. It implements
-// prometheus.Collector.
-type Metrics struct {
-	Reader client.Reader
-	// Namespace of the operator.
-	Namespace string
-}
-
-// Describe implements prometheus.Collector.
-func (m Metrics) Describe(out chan<- *prometheus.Desc) {
-	out <- requestsMetric
-	out <- carriersMetric
-}
-
-// Collect implements prometheus.Collector.
-func (m Metrics) Collect(out chan<- prometheus.Metric) {
-	ctx, cancel := context.WithTimeout(context.Background(), scrapeTimeout)
-	defer cancel()
-	var requests sondev1.InterceptRequestList
-	var carriers batchv1.JobList
-	err := m.Reader.List(ctx, &requests, client.UnsafeDisableDeepCopy)
-	if err == nil {
-		err = m.Reader.List(ctx, &carriers, client.InNamespace(m.Namespace), client.MatchingLabels{sondev1.LabelKind: agentjob.KindCarrier})
+// Metrics returns the gauges of intercepts, for an operator in this namespace.
+func Metrics(cached client.Reader, namespace string) metrics.Gauges {
+	return metrics.Gauges{
+		Descriptions: []*prometheus.Desc{requestsMetric, carriersMetric},
+		Read: func(ctx context.Context, set func(*prometheus.Desc, int, ...string)) error {
+			var requests sondev1.InterceptRequestList
+			if err := cached.List(ctx, &requests, client.UnsafeDisableDeepCopy); err != nil {
+				return wrap("list InterceptRequests", err)
+			}
+			byPhase := map[sondev1.InterceptPhase]int{}
+			for i := range requests.Items {
+				byPhase[cmp.Or(requests.Items[i].Status.Phase, sondev1.InterceptPending)]++
+			}
+			for _, phase := range phases {
+				set(requestsMetric, byPhase[phase], string(phase))
+			}
+			var carriers batchv1.JobList
+			if err := cached.List(ctx, &carriers, client.InNamespace(namespace), client.MatchingLabels{sondev1.LabelKind: agentjob.KindCarrier}); err != nil {
+				return wrap("list carriers", err)
+			}
+			set(carriersMetric, len(carriers.Items))
+			return nil
+		},
 	}
-	if err != nil {
-		ctrl.Log.WithName("metrics").Error(err, "Listing intercepts failed")
-		return
-	}
-	byPhase := map[sondev1.InterceptPhase]int{}
-	for i := range requests.Items {
-		byPhase[requests.Items[i].Status.Phase]++
-	}
-	byPhase[sondev1.InterceptPending] += byPhase[""]
-	for _, phase := range phases {
-		out <- prometheus.MustNewConstMetric(requestsMetric, prometheus.GaugeValue, float64(byPhase[phase]), string(phase))
-	}
-	out <- prometheus.MustNewConstMetric(carriersMetric, prometheus.GaugeValue, float64(len(carriers.Items)))
 }

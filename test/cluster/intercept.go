@@ -7,6 +7,7 @@ import (
 	"net"
 	"net/http"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -100,6 +101,30 @@ func (i *Intercepting) Interrupt(t *testing.T) {
 	case <-time.After(time.Minute):
 		t.Fatal("kubectl sonde intercept does not end")
 	}
+}
+
+// CarrierPod returns the Pod that intercepts a Pod. The test fails unless there is exactly one.
+func CarrierPod(t *testing.T, of *corev1.Pod) *corev1.Pod {
+	t.Helper()
+	return theOnly(t, client.MatchingLabels{sondev1.LabelKind: agentjob.KindCarrier, sondev1.LabelTargetPodUID: string(of.UID)})
+}
+
+// StowawayPod returns Stowaway's Pod. The test fails unless there is exactly one.
+func StowawayPod(t *testing.T) *corev1.Pod {
+	t.Helper()
+	return theOnly(t, client.MatchingLabels{"app.kubernetes.io/component": agentjob.ComponentStowaway})
+}
+
+// theOnly returns the one Pod of the operator's namespace that has these labels and is not being deleted.
+func theOnly(t *testing.T, labels client.MatchingLabels) *corev1.Pod {
+	t.Helper()
+	var pods corev1.PodList
+	err := Admin.List(t.Context(), &pods, client.InNamespace(OperatorNamespace), labels)
+	pods.Items = slices.DeleteFunc(pods.Items, func(p corev1.Pod) bool { return p.DeletionTimestamp != nil })
+	if err != nil || len(pods.Items) != 1 {
+		t.Fatalf("%d Pods with labels %v, want 1: %v", len(pods.Items), labels, err)
+	}
+	return &pods.Items[0]
 }
 
 // Ask sends one request from a Pod to another one's port 8080, and returns who answered. A header is NAME=VALUE.

@@ -15,8 +15,22 @@ import (
 // Deployment creates a Deployment of the workload image and waits for its Pods, which are spread over the nodes.
 func Deployment(t *testing.T, ns, name string, replicas int32, args ...string) *appsv1.Deployment {
 	t.Helper()
+	d := NewDeployment(ns, name, replicas, args...)
+	d.Spec.Template.Spec.TopologySpreadConstraints = []corev1.TopologySpreadConstraint{{
+		MaxSkew: 1, TopologyKey: corev1.LabelHostname, WhenUnsatisfiable: corev1.DoNotSchedule, LabelSelector: d.Spec.Selector,
+		MatchLabelKeys: []string{"pod-template-hash"}, NodeTaintsPolicy: new(corev1.NodeInclusionPolicyHonor), // not the simulated nodes
+	}}
+	if err := Admin.Create(t.Context(), d); err != nil {
+		t.Fatal(err)
+	}
+	ReadyPods(t, d, int(replicas))
+	return d
+}
+
+// NewDeployment returns a Deployment of the workload image that is not created yet.
+func NewDeployment(ns, name string, replicas int32, args ...string) *appsv1.Deployment {
 	labels := map[string]string{"app": name}
-	d := &appsv1.Deployment{
+	return &appsv1.Deployment{
 		ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: name},
 		Spec: appsv1.DeploymentSpec{
 			Replicas: new(replicas),
@@ -27,15 +41,6 @@ func Deployment(t *testing.T, ns, name string, replicas int32, args ...string) *
 			},
 		},
 	}
-	d.Spec.Template.Spec.TopologySpreadConstraints = []corev1.TopologySpreadConstraint{{
-		MaxSkew: 1, TopologyKey: corev1.LabelHostname, WhenUnsatisfiable: corev1.DoNotSchedule, LabelSelector: d.Spec.Selector,
-		MatchLabelKeys: []string{"pod-template-hash"}, NodeTaintsPolicy: new(corev1.NodeInclusionPolicyHonor), // not the simulated nodes
-	}}
-	if err := Admin.Create(t.Context(), d); err != nil {
-		t.Fatal(err)
-	}
-	ReadyPods(t, d, int(replicas))
-	return d
 }
 
 // PodSpec returns the spec of a Pod that runs the workload with these arguments.

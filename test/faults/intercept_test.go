@@ -235,23 +235,10 @@ func kill(t *testing.T, node, signal string, pids ...string) time.Time {
 	return time.Unix(0, at)
 }
 
-// carrierOf returns the Pod that intercepts a Pod.
-func carrierOf(t *testing.T, pod *corev1.Pod) *corev1.Pod {
-	t.Helper()
-	var agents corev1.PodList
-	err := cluster.Admin.List(t.Context(), &agents, client.InNamespace(cluster.OperatorNamespace), client.MatchingLabels{
-		sondev1.LabelKind: agentjob.KindCarrier, sondev1.LabelTargetPodUID: string(pod.UID),
-	})
-	if err != nil || len(agents.Items) != 1 {
-		t.Fatalf("%d Pods of the carrier of %s, want 1: %v", len(agents.Items), pod.Name, err)
-	}
-	return &agents.Items[0]
-}
-
 func onCarrier(container, signal string) func(*testing.T, *interceptScene, *corev1.Pod) time.Time {
 	return func(t *testing.T, _ *interceptScene, pod *corev1.Pod) time.Time {
 		t.Helper()
-		return kill(t, hurt, signal, pids(t, carrierOf(t, pod), container)...)
+		return kill(t, hurt, signal, pids(t, cluster.CarrierPod(t, pod), container)...)
 	}
 }
 
@@ -294,21 +281,10 @@ func (s *interceptScene) works(t *testing.T) {
 	})
 }
 
-func stowawayPod(t *testing.T) *corev1.Pod {
-	t.Helper()
-	var pods corev1.PodList
-	err := cluster.Admin.List(t.Context(), &pods, client.InNamespace(cluster.OperatorNamespace), client.MatchingLabels{"app.kubernetes.io/component": agentjob.ComponentStowaway})
-	pods.Items = slices.DeleteFunc(pods.Items, func(p corev1.Pod) bool { return p.DeletionTimestamp != nil })
-	if err != nil || len(pods.Items) != 1 {
-		t.Fatalf("%d Pods of Stowaway, want 1: %v", len(pods.Items), err)
-	}
-	return &pods.Items[0]
-}
-
 func onStowaway(signal string) func(*testing.T, *interceptScene, *corev1.Pod) time.Time {
 	return func(t *testing.T, _ *interceptScene, _ *corev1.Pod) time.Time {
 		t.Helper()
-		p := stowawayPod(t)
+		p := cluster.StowawayPod(t)
 		return kill(t, p.Spec.NodeName, signal, pids(t, p, "stowaway")...)
 	}
 }
@@ -316,7 +292,7 @@ func onStowaway(signal string) func(*testing.T, *interceptScene, *corev1.Pod) ti
 // stowawayAgain replaces Stowaway's Pod: a container that is killed again and again is restarted later and later.
 func stowawayAgain(t *testing.T, s *interceptScene) {
 	t.Helper()
-	p := stowawayPod(t)
+	p := cluster.StowawayPod(t)
 	if found := pids(t, p, "stowaway"); len(found) > 0 {
 		kill(t, p.Spec.NodeName, "CONT", found...)
 	}
@@ -367,14 +343,7 @@ func (s *interceptScene) nodeGone(t *testing.T) {
 // onHurt creates a Deployment on the node that the faults hit.
 func onHurt(t *testing.T, ns, name string, replicas int32) *appsv1.Deployment {
 	t.Helper()
-	labels := map[string]string{"app": name}
-	d := &appsv1.Deployment{
-		ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: name},
-		Spec: appsv1.DeploymentSpec{
-			Replicas: new(replicas), Selector: &metav1.LabelSelector{MatchLabels: labels},
-			Template: corev1.PodTemplateSpec{ObjectMeta: metav1.ObjectMeta{Labels: labels}, Spec: cluster.PodSpec("serve")},
-		},
-	}
+	d := cluster.NewDeployment(ns, name, replicas, "serve")
 	d.Spec.Template.Spec.NodeSelector = map[string]string{corev1.LabelHostname: hurt}
 	cluster.Create(t, d)
 	return d

@@ -1,5 +1,4 @@
-// Package metrics holds the counters of the manager. Values that can be read from the cluster at any time are collected instead
-// (controllers/capture.Metrics).
+// Package metrics holds the counters of the manager, and the frame of its gauges, whose values are read from the cache.
 package metrics
 
 import (

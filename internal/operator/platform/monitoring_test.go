@@ -16,6 +16,7 @@ import (
 
 	"github.com/sonde-operator/sonde/controllers/capture"
 	"github.com/sonde-operator/sonde/controllers/fluentpvc"
+	"github.com/sonde-operator/sonde/controllers/intercept"
 	"github.com/sonde-operator/sonde/internal/operator/certs"
 	"github.com/sonde-operator/sonde/internal/operator/metrics"
 	"github.com/sonde-operator/sonde/internal/operator/platform"
@@ -65,11 +66,10 @@ func TestAlertsAreOnMetricsThatExist(t *testing.T) {
 	if err := metrics.Register(known); err != nil {
 		t.Fatal(err)
 	}
-	if err := known.Register(capture.Metrics{}); err != nil {
-		t.Fatal(err)
-	}
-	if err := known.Register(fluentpvc.Metrics{}); err != nil {
-		t.Fatal(err)
+	for _, gauges := range []metrics.Gauges{capture.Metrics(nil, ""), fluentpvc.Metrics(nil), intercept.Metrics(nil, "")} {
+		if err := known.Register(gauges); err != nil {
+			t.Fatal(err)
+		}
 	}
 	rule := typed[monitoringv1.PrometheusRule](t, platform.Monitoring("elsewhere")[1])
 	for _, alert := range rule.Spec.Groups[0].Rules {

@@ -46,9 +46,9 @@ func (m *manager) addServers(_ context.Context, mgr ctrl.Manager) error {
 	m.results = endpoint
 	return errors.Join(
 		metrics.Register(crmetrics.Registry),
-		crmetrics.Registry.Register(capture.Metrics{Reader: mgr.GetClient(), Namespace: m.Agent.Namespace}),
-		crmetrics.Registry.Register(fluentpvc.Metrics{Reader: mgr.GetClient()}),
-		crmetrics.Registry.Register(intercept.Metrics{Reader: mgr.GetClient(), Namespace: m.Agent.Namespace}),
+		crmetrics.Registry.Register(capture.Metrics(mgr.GetClient(), m.Agent.Namespace)),
+		crmetrics.Registry.Register(fluentpvc.Metrics(mgr.GetClient())),
+		crmetrics.Registry.Register(intercept.Metrics(mgr.GetClient(), m.Agent.Namespace)),
 		mgr.Add(m.secret),
 		mgr.Add(memory.Releaser{Clock: clock.RealClock{}}),
 		mgr.Add(m.serving),

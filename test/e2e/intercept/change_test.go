@@ -10,7 +10,6 @@ import (
 	"testing"
 	"time"
 
-	appsv1 "k8s.io/api/apps/v1"
 	autoscalingv2 "k8s.io/api/autoscaling/v2"
 	corev1 "k8s.io/api/core/v1"
 	nodev1 "k8s.io/api/node/v1"
@@ -26,7 +25,7 @@ import (
 // TestInterceptRollout replaces all Pods in mid-intercept. The namespace admits only restricted Pods.
 func TestInterceptRollout(t *testing.T) {
 	ns := cluster.Namespace(t, map[string]string{"pod-security.kubernetes.io/enforce": "restricted"})
-	web := deployment("web", ns, 3, "serve")
+	web := cluster.NewDeployment(ns, "web", 3, "serve")
 	restrict(&web.Spec.Template.Spec)
 	cluster.Create(t, web)
 	cluster.ReadyPods(t, web, 3)
@@ -92,7 +91,7 @@ func TestInterceptProbes(t *testing.T) {
 			if name == "grpc" {
 				serve = "healthy"
 			}
-			d := deployment(name, ns, 1, serve)
+			d := cluster.NewDeployment(ns, name, 1, serve)
 			c := &d.Spec.Template.Spec.Containers[0]
 			strict := corev1.Probe{ProbeHandler: handler, PeriodSeconds: 1, TimeoutSeconds: 5, FailureThreshold: 1}
 			c.LivenessProbe, c.ReadinessProbe, c.StartupProbe = strict.DeepCopy(), strict.DeepCopy(), strict.DeepCopy()
@@ -199,18 +198,6 @@ func fill(t *testing.T, node, ns string) {
 	spec.NodeSelector = map[string]string{corev1.LabelHostname: node}
 	spec.Containers[0].Resources.Requests = corev1.ResourceList{corev1.ResourceCPU: *resource.NewMilliQuantity(free-10, resource.DecimalSI)}
 	cluster.Pod(t, ns, "filler", spec)
-}
-
-// deployment is not created yet.
-func deployment(name, ns string, replicas int32, args ...string) *appsv1.Deployment {
-	labels := map[string]string{"app": name}
-	return &appsv1.Deployment{
-		ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: name},
-		Spec: appsv1.DeploymentSpec{
-			Replicas: new(replicas), Selector: &metav1.LabelSelector{MatchLabels: labels},
-			Template: corev1.PodTemplateSpec{ObjectMeta: metav1.ObjectMeta{Labels: labels}, Spec: cluster.PodSpec(args...)},
-		},
-	}
 }
 
 // restrict makes a Pod one that a restricted namespace admits.

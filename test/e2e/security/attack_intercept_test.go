@@ -19,7 +19,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	sondev1 "github.com/sonde-operator/sonde/api/v1alpha1"
-	"github.com/sonde-operator/sonde/internal/agentjob"
 	"github.com/sonde-operator/sonde/internal/cli/intercept"
 	"github.com/sonde-operator/sonde/internal/wire/tunnel"
 	"github.com/sonde-operator/sonde/test/cluster"
@@ -88,7 +87,7 @@ func TestAttackIntercepts(t *testing.T) {
 		there := attacker.request("there", newKey(t))
 		there.Namespace = victim.ns
 		wantForbidden(t, attacker.user.Create(t.Context(), there), "cannot create resource")
-		for _, o := range []client.Object{carrierPod(t, &victim.web), carrierPod(t, &attacker.web)} {
+		for _, o := range []client.Object{cluster.CarrierPod(t, &victim.web), cluster.CarrierPod(t, &attacker.web)} {
 			if _, err := cluster.ExecAs(t.Context(), cluster.ConfigAs("mallory"), o.(*corev1.Pod), "exec", "carrier", "/agent"); err == nil {
 				t.Errorf("exec into %s is allowed", o.GetName())
 			}
@@ -145,7 +144,7 @@ func TestAttackIntercepts(t *testing.T) {
 		})
 	})
 	t.Run("protected: take the key", func(t *testing.T) {
-		for _, name := range []string{tunnel.Name, carrierPod(t, &victim.web).Labels[batchv1.JobNameLabel]} {
+		for _, name := range []string{tunnel.Name, cluster.CarrierPod(t, &victim.web).Labels[batchv1.JobNameLabel]} {
 			wantForbidden(t, attacker.user.Get(t.Context(), client.ObjectKey{Namespace: cluster.OperatorNamespace, Name: name}, &corev1.Secret{}), "cannot get resource")
 		}
 		// The Service's other port is for the manager and the carriers.
@@ -200,19 +199,6 @@ func newKey(t *testing.T) string {
 	return string(identity.Key)
 }
 
-// carrierPod returns the Pod of a target's carrier.
-func carrierPod(t *testing.T, of *corev1.Pod) *corev1.Pod {
-	t.Helper()
-	var pods corev1.PodList
-	err := cluster.Admin.List(t.Context(), &pods, client.InNamespace(cluster.OperatorNamespace), client.MatchingLabels{
-		sondev1.LabelKind: agentjob.KindCarrier, sondev1.LabelTargetPodUID: string(of.UID),
-	})
-	if err != nil || len(pods.Items) != 1 {
-		t.Fatalf("%d carriers of %s: %v", len(pods.Items), of.Name, err)
-	}
-	return &pods.Items[0]
-}
-
 // dialAs connects to Stowaway as a client, through the API server, and asks for an answer.
 func dialAs(t *testing.T, user string, identity *tunnel.Identity, stowaway tunnel.PublicKey) error {
 	t.Helper()
@@ -244,12 +230,7 @@ func alive(c net.Conn) error {
 // dialPeer connects to the port of the manager and the carriers, from the machine of the cluster.
 func dialPeer(t *testing.T, identity *tunnel.Identity, stowaway tunnel.PublicKey) error {
 	t.Helper()
-	var pods corev1.PodList
-	err := cluster.Admin.List(t.Context(), &pods, client.InNamespace(cluster.OperatorNamespace), client.MatchingLabels{"app.kubernetes.io/component": agentjob.ComponentStowaway})
-	if err != nil || len(pods.Items) != 1 {
-		t.Fatalf("%d Pods of Stowaway: %v", len(pods.Items), err)
-	}
-	address, stop, err := cluster.Forward(&pods.Items[0], tunnel.PeerPort)
+	address, stop, err := cluster.Forward(cluster.StowawayPod(t), tunnel.PeerPort)
 	if err != nil {
 		t.Fatal(err)
 	}
