@@ -112,18 +112,24 @@ func (c *Carrier) run(ctx context.Context) error {
 	defer cancel()
 	for _, l := range c.pod.Listeners() {
 		c.wg.Go(func() { c.accept(l) })
-		defer l.Close()
 	}
+	closeListeners := sync.OnceFunc(func() {
+		for _, l := range c.pod.Listeners() {
+			_ = l.Close()
+		}
+	})
+	defer closeListeners()
 	stop := make(chan struct{})
 	var steering sync.WaitGroup
 	steering.Go(func() { c.steer(stop) })
 	c.wg.Go(func() { c.follow(c.ctx) })
 	err := c.wait(ctx)
+	if err != nil {
+		closeListeners() // a frozen opener still redirects, and without listeners the kernel gives new connections to the app
+	}
 	close(stop)
 	steering.Wait()
-	if err == nil {
-		c.drain()
-	}
+	c.drain()
 	return err
 }
 

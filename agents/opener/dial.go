@@ -33,8 +33,8 @@ var (
 	loopback6 = netip.IPv6Loopback()
 )
 
-// dialer connects to the app from a loopback address of the Pod. The address confines it: from there only the Pod itself can be
-// reached.
+// dialer connects to the app from the address that it connects to. So it reaches only the Pod's own addresses: the kernel binds no
+// socket to others. The source is not loopback, which some apps trust, unless the connection was for loopback.
 type dialer struct {
 	socket               func(family int) (int, error)
 	except, endException func(source netip.AddrPort) error
@@ -72,7 +72,6 @@ func (d *dialer) readPorts(ns *os.File) error {
 // It chooses the source port itself. The kernel would choose one that no connection has, and so run out of ports when the app
 // gets some hundred connections per second: each keeps its port for a minute after its end (TIME_WAIT).
 func (d *dialer) dial(ctx context.Context, to netip.AddrPort, scope uint32) (*os.File, error) {
-	source := sourceFor(to.Addr())
 	if slices.ContainsFunc(d.listeners, func(l netip.AddrPort) bool { return l.Port() == to.Port() && l.Addr() == to.Addr() }) {
 		return nil, os.NewSyscallError("connect", unix.ECONNREFUSED)
 	}
@@ -80,25 +79,16 @@ func (d *dialer) dial(ctx context.Context, to netip.AddrPort, scope uint32) (*os
 	for range dialAttempts {
 		var f *os.File
 		port := d.firstPort + uint16(rand.N(int(d.lastPort-d.firstPort)+1))
-		f, err = d.dialFrom(ctx, netip.AddrPortFrom(source, port), to, scope)
+		if port == to.Port() { // it would connect to itself
+			err = unix.EADDRINUSE
+			continue
+		}
+		f, err = d.dialFrom(ctx, netip.AddrPortFrom(to.Addr(), port), to, scope)
 		if !isPortTaken(err) {
 			return f, err
 		}
 	}
 	return nil, err
-}
-
-// sourceFor returns the source of connections to an address. A link-local address is reached from itself: it has a scope, which
-// loopback lacks.
-func sourceFor(to netip.Addr) netip.Addr {
-	switch {
-	case to.Is4():
-		return loopback4
-	case to.IsLinkLocalUnicast():
-		return to
-	default:
-		return loopback6
-	}
 }
 
 // isPortTaken reports whether another port may help. The kernel also returns EADDRNOTAVAIL if there is no such source address: then

@@ -33,6 +33,7 @@ func TestSteer(t *testing.T) {
 		"carrier killed":          survivesCarrier,
 		"carrier frozen":          survivesFreeze,
 		"opener killed":           survivesOpener,
+		"opener frozen":           survivesFrozenOpener,
 		"opener stopped":          stops,
 		"Pod gone":                endsWithPod,
 	}
@@ -164,11 +165,10 @@ func (w *world) proxy(c net.Conn) {
 func dialsTheApp(w *world) {
 	t := w.t
 	w.steered()
-	for to, from := range map[string]string{
-		"127.0.0.1": "127.0.0.1:", "[::1]": "[::1]:", podIP: "127.0.0.1:", "[" + podV6 + "]": "[::1]:",
-	} {
+	for _, to := range []string{"127.0.0.1", "[::1]", podIP, "[" + podV6 + "]"} {
 		got := w.tell("dial " + to + ":" + appPort)
-		if want := "APP " + to + ":" + appPort + " from " + from; !strings.HasPrefix(got, want) {
+		// From the same address: an app that trusts loopback must not trust who came from elsewhere.
+		if want := "APP " + to + ":" + appPort + " from " + to + ":"; !strings.HasPrefix(got, want) {
 			t.Errorf("dial %s: %q, want %q", to, got, want)
 		}
 	}
@@ -179,7 +179,7 @@ func dialsTheApp(w *world) {
 	}
 	for to, want := range map[string]string{
 		"127.0.0.1:1": "connection refused", "[::1]:1": "connection refused",
-		nodeIP + ":80": "invalid argument", // from loopback only the Pod is reached
+		nodeIP + ":80": "cannot assign requested address", "[2001:db8::1]:80": "cannot assign requested address", // no address of the Pod
 	} {
 		if got := w.tell("dial " + to); !strings.Contains(got, want) {
 			t.Errorf("dial %s: %s, want %s", to, got, want)
@@ -236,6 +236,13 @@ func survivesOpener(w *world) {
 	w = w.promptly(100*time.Millisecond, func(w *world) { w.signal(w.opener, syscall.SIGKILL) })
 	w.says("gone")
 	w.nothingLeft()
+}
+
+func survivesFrozenOpener(w *world) {
+	w = w.promptly(2*time.Second, func(w *world) { w.signal(w.opener, syscall.SIGSTOP) })
+	w.says("gone")
+	w.signal(w.opener, syscall.SIGCONT)
+	w.ends(ExitCarrierGone, handover.ReasonCarrierGone)
 }
 
 func stops(w *world) {

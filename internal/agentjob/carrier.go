@@ -25,6 +25,8 @@ const KindCarrier = "Carrier"
 const (
 	// carrierDeadline is longer than any InterceptRequest lasts. It ends carriers if no operator comes back.
 	carrierDeadline = 24*time.Hour + Margin
+	// carrierGrace in seconds is longer than a carrier waits for the connections that go through it (5 s).
+	carrierGrace = 8
 	// carrierKept is how long an ended carrier's Job is kept if no operator deletes it.
 	carrierKept = time.Hour
 	// carrierPrefix bounds the beginning of a carrier's name in bytes. It leaves room for a part of the Pod's UID.
@@ -91,7 +93,7 @@ func CarrierSecret(o Options, p CarrierPlan, identity []byte) *corev1.Secret {
 
 // Carrier returns the Job that intercepts ports of one Pod: an opener and its carrier.
 func Carrier(o Options, p CarrierPlan) *batchv1.Job {
-	spec := NodePod(p.Pod.Spec.NodeName, 2, opener(o, p), carrier(o, p))
+	spec := NodePod(p.Pod.Spec.NodeName, carrierGrace, opener(o, p), carrier(o, p))
 	spec.Volumes = []corev1.Volume{
 		{Name: volumeControl, VolumeSource: corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{
 			Medium: corev1.StorageMediumMemory, SizeLimit: resource.NewQuantity(mi, resource.BinarySI),

@@ -10,6 +10,7 @@ import (
 	"os"
 	"strconv"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"time"
 )
@@ -17,7 +18,7 @@ import (
 // connectRetry is the pause between attempts to connect to an opener that has not started yet.
 const connectRetry = 50 * time.Millisecond
 
-// errGone says that the opener has closed the connection.
+// errGone says that the opener has closed the connection, or does not answer.
 var errGone = errors.New("the opener has gone")
 
 // Client is the carrier's side. Its methods may be called by several goroutines.
@@ -26,6 +27,9 @@ type Client struct {
 	listeners []net.Listener
 	done      chan struct{}
 	dials     chan struct{} // has room for MaxDials
+
+	// silent counts the ping intervals since the opener's last message.
+	silent atomic.Int32
 
 	mu      sync.Mutex
 	next    uint32
@@ -64,6 +68,7 @@ func Connect(ctx context.Context, path string) (*Client, error) {
 		return nil, errors.Join(err, ctx.Err(), conn.Close())
 	}
 	go c.receive()
+	go c.watch()
 	return c, nil
 }
 
@@ -109,7 +114,7 @@ func (c *Client) receiveListeners() error {
 // get the steered connections, whose local address is the one that their peer has connected to. The caller closes them.
 func (c *Client) Listeners() []net.Listener { return c.listeners }
 
-// Done is closed when the opener has gone, or Close was called.
+// Done is closed when the opener has gone or is frozen, or Close was called.
 func (c *Client) Done() <-chan struct{} { return c.done }
 
 // Close ends the connection, and with it the opener. It closes no listener and no connection.
@@ -239,6 +244,24 @@ func (c *Client) await(ctx context.Context, id uint32, r *request) result {
 	return result{err: fmt.Errorf("wait for the opener's result %d: %w", id, ctx.Err())}
 }
 
+// watch ends the connection when the opener has sent nothing for OpenerTimeout. It counts intervals, so that a pause of this process is
+// harmless.
+func (c *Client) watch() {
+	tick := time.NewTicker(PingInterval)
+	defer tick.Stop()
+	for {
+		select {
+		case <-c.done:
+			return
+		case <-tick.C:
+			if c.silent.Add(1) > int32(OpenerTimeout/PingInterval) {
+				_ = c.socket.conn.Close() // the receiver fails, and with it all requests
+				return
+			}
+		}
+	}
+}
+
 // receive handles the opener's messages until the connection ends.
 func (c *Client) receive() {
 	for {
@@ -247,6 +270,7 @@ func (c *Client) receive() {
 			c.fail(err)
 			return
 		}
+		c.silent.Store(0)
 		switch m.kind {
 		case kindPing:
 			if err := c.socket.send(&message{kind: kindPong, id: m.id}); err != nil {

@@ -25,6 +25,9 @@ const (
 	PingInterval = 250 * time.Millisecond
 	// PingTimeout is how long a carrier may leave a ping without an answer.
 	PingTimeout = time.Second
+	// OpenerTimeout is how long a carrier waits for the next ping. Then the opener is frozen, and cannot end the redirection. The carrier
+	// must close its listeners, so that the kernel gives new connections to the app.
+	OpenerTimeout = 1500 * time.Millisecond
 	// outgoing is the room for results and pings that a frozen carrier does not read. A carrier of this package never fills it.
 	outgoing = 2 * MaxDials
 )

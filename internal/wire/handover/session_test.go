@@ -263,6 +263,58 @@ func TestFrozenCarrier(t *testing.T) {
 	}
 }
 
+// A carrier ends the connection to an opener that is silent, and leaves one that pings alone.
+func TestFrozenOpener(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "socket")
+	l, err := (&net.ListenConfig{}).Listen(t.Context(), network, path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	steered, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer steered.Close()
+	file, err := steered.(*net.TCPListener).File()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer file.Close()
+	opened := make(chan *socket, 1)
+	go func() {
+		conn, err := l.Accept()
+		if err != nil {
+			close(opened)
+			return
+		}
+		s := newSocket(conn.(*net.UnixConn))
+		_ = s.send(&message{kind: kindListeners}, file)
+		opened <- s
+	}()
+	c, err := Connect(t.Context(), path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.closeListeners()
+	s := await(t, opened)
+	defer s.conn.Close()
+	for range 3 * OpenerTimeout / PingInterval {
+		if err := s.send(&message{kind: kindPing}); err != nil {
+			t.Fatal("the carrier has left an opener that pings:", err)
+		}
+		time.Sleep(PingInterval)
+	}
+	silent := time.Now()
+	await(t, c.Done())
+	if took := time.Since(silent); took < OpenerTimeout/2 {
+		t.Errorf("the carrier leaves a silent opener after %s", took)
+	}
+	if _, err := c.Dial(t.Context(), netip.MustParseAddrPort("127.0.0.1:1")); !errors.Is(err, errGone) {
+		t.Errorf("a dial afterwards: %v", err)
+	}
+}
+
 // A carrier that sends without reading stops at the bound of dials, and hurts only itself.
 func TestGreedyCarrier(t *testing.T) {
 	p := newFakePod()
