@@ -1,20 +1,37 @@
 package carrier
 
 import (
+	"errors"
 	"io"
 	"sync"
+	"sync/atomic"
 )
 
 // Sizes of buffers in bytes. An idle connection holds small ones.
 const (
 	smallBuffer = 4 << 10
 	largeBuffer = maxHead
+	// maxLarge buffers are in use at a time, 16 MiB.
+	maxLarge = 256
 )
+
+// errNoRoom: the buffer is full, and all large buffers are in use.
+var errNoRoom = errors.New("no memory for a longer head")
 
 var (
 	smallBuffers = sync.Pool{New: func() any { return new([smallBuffer]byte) }}
 	largeBuffers = sync.Pool{New: func() any { return new([largeBuffer]byte) }}
+	largeInUse   atomic.Int32
 )
+
+// takeLarge returns nil if too many large buffers are in use.
+func takeLarge() *[largeBuffer]byte {
+	if largeInUse.Add(1) > maxLarge {
+		largeInUse.Add(-1)
+		return nil
+	}
+	return largeBuffers.Get().(*[largeBuffer]byte)
+}
 
 // buffer holds bytes that were read and not yet written.
 type buffer struct {
@@ -22,17 +39,23 @@ type buffer struct {
 	r, w  int
 	small *[smallBuffer]byte
 	large *[largeBuffer]byte
+	// full: the last read has filled the buffer, so that more is to come.
+	full bool
 }
 
 func (b *buffer) bytes() []byte { return b.b[b.r:b.w] }
 func (b *buffer) len() int      { return b.w - b.r }
 func (b *buffer) skip(n int)    { b.r += n }
 
-// fill reads once. A buffer that is full grows, or moves its bytes to the front; it has room for maxHead bytes.
+// fill reads once. A buffer that is full grows, or moves its bytes to the front. It has room for maxHead bytes, or returns errNoRoom.
 func (b *buffer) fill(from io.Reader) error {
 	b.makeRoom()
+	if b.w == len(b.b) {
+		return errNoRoom
+	}
 	n, err := from.Read(b.b[b.w:])
 	b.w += n
+	b.full = b.w == len(b.b)
 	if n > 0 {
 		return nil
 	}
@@ -41,7 +64,7 @@ func (b *buffer) fill(from io.Reader) error {
 
 func (b *buffer) makeRoom() {
 	if b.r == b.w {
-		if b.large != nil && b.w < smallBuffer { // the last read was short: give the memory back
+		if b.large != nil && b.w > 0 && b.w < smallBuffer { // the last read was short: give the memory back
 			b.free()
 		}
 		b.r, b.w = 0, 0
@@ -55,19 +78,22 @@ func (b *buffer) makeRoom() {
 		b.w = copy(b.b, b.b[b.r:b.w])
 		b.r = 0
 	case b.large == nil:
-		large := largeBuffers.Get().(*[largeBuffer]byte)
-		b.w = copy(large[:], b.b[b.r:b.w])
-		b.release()
-		b.large, b.b = large, large[:]
+		if large := takeLarge(); large != nil {
+			b.w = copy(large[:], b.b[b.r:b.w])
+			b.release()
+			b.large, b.b = large, large[:]
+		}
 	}
 }
 
-// grow makes the next read a large one.
+// grow makes the next read a large one, if the last one has filled the buffer and all of it was written.
 func (b *buffer) grow() {
-	if b.large == nil && b.len() == 0 {
+	if b.large != nil || b.len() != 0 || !b.full {
+		return
+	}
+	if large := takeLarge(); large != nil {
 		b.release()
-		b.large = largeBuffers.Get().(*[largeBuffer]byte)
-		b.b, b.r, b.w = b.large[:], 0, 0
+		b.large, b.b, b.r, b.w = large, large[:], 0, 0
 	}
 }
 
@@ -77,6 +103,7 @@ func (b *buffer) release() {
 	}
 	if b.large != nil {
 		largeBuffers.Put(b.large)
+		largeInUse.Add(-1)
 	}
 	b.small, b.large, b.b = nil, nil, nil
 }

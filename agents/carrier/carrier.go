@@ -69,10 +69,12 @@ type Carrier struct {
 	steerer steerer
 	kick    chan struct{}
 	history history
-	mu      sync.Mutex
-	conns   map[*conn]struct{}
-	closed  bool
-	wg      sync.WaitGroup
+	// short: memory is short, so the app gets new connections.
+	short  atomic.Bool
+	mu     sync.Mutex
+	conns  map[*conn]struct{}
+	closed bool
+	wg     sync.WaitGroup
 }
 
 // errOpenerGone ends the carrier: without the opener nothing is redirected.
@@ -123,6 +125,7 @@ func (c *Carrier) run(ctx context.Context) error {
 	var steering sync.WaitGroup
 	steering.Go(func() { c.steer(stop) })
 	c.wg.Go(func() { c.follow(c.ctx) })
+	c.wg.Go(func() { c.relieve(c.ctx) })
 	err := c.wait(ctx)
 	if err != nil {
 		closeListeners() // a frozen opener still redirects, and without listeners the kernel gives new connections to the app
@@ -233,7 +236,12 @@ func (c *Carrier) ended(one *conn) {
 	delete(c.conns, one)
 	n := len(c.conns)
 	c.mu.Unlock()
-	if n <= c.cfg.Connections/2 && c.steerer.setFull(false) {
+	c.maybeRoom(n)
+}
+
+// maybeRoom makes the carrier take connections again, if n leave room for more.
+func (c *Carrier) maybeRoom(n int) {
+	if n <= c.cfg.Connections/2 && !c.short.Load() && c.steerer.setFull(false) {
 		c.kickSteerer()
 	}
 }

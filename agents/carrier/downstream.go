@@ -172,7 +172,7 @@ func (c *conn) readMore(began time.Time) error {
 	case err == nil, pinned && errors.Is(err, os.ErrDeadlineExceeded):
 		_ = c.down.SetReadDeadline(time.Time{})
 		return errPinned
-	case errors.Is(err, os.ErrDeadlineExceeded):
+	case errors.Is(err, os.ErrDeadlineExceeded), errors.Is(err, errNoRoom):
 		_ = c.down.SetReadDeadline(time.Time{})
 		return late
 	case errors.Is(err, io.EOF):

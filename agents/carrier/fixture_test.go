@@ -119,7 +119,7 @@ func (s *fakeStowaway) session(ctx context.Context, c net.Conn) {
 	s.mu.Unlock()
 	secure := tls.Server(c, s.identity.ServerTLS(func(k tunnel.PublicKey) bool { return k == s.carrier }))
 	if tunnel.Handshake(ctx, secure) == nil {
-		tunnel.Serve(ctx, secure, s)
+		tunnel.Serve(ctx, secure, s, tunnel.Near)
 	}
 }
 

@@ -12,6 +12,10 @@ import (
 const (
 	// maxHead in bytes of a request's or a response's head.
 	maxHead = 64 << 10
+	// maxFields of a request's head. Each takes 32 bytes in memory, and four on the wire are enough.
+	maxFields = 256
+	// keptFields is the room that a connection keeps for the fields of its next request.
+	keptFields = 32
 	// maxMethod is longer than any method in use. More bytes without a space are no HTTP.
 	maxMethod = 32
 	// probeAgent begins the User-Agent of the kubelet's probes.
@@ -133,6 +137,15 @@ func (h *head) parse(text string) error {
 	return nil
 }
 
+// forget drops the texts that the rest of the exchange does not need.
+func (h *head) forget() {
+	clear(h.Fields)
+	if cap(h.Fields) > keptFields {
+		h.Fields = nil
+	}
+	h.Method, h.Path = strings.Clone(h.Method), strings.Clone(h.Path[:min(len(h.Path), maxPath)])
+}
+
 // parseFields reads the lines after the first. It returns false if one is no field.
 func (h *head) parseFields(lines string, f *framing) bool {
 	for {
@@ -142,7 +155,7 @@ func (h *head) parseFields(lines string, f *framing) bool {
 		}
 		lines = rest
 		name, value, found := strings.Cut(line, ":")
-		if !found || name == "" || !all(name, tokenByte) || !all(value, valueByte) {
+		if !found || name == "" || len(h.Fields) == maxFields || !all(name, tokenByte) || !all(value, valueByte) {
 			return false
 		}
 		value = trim(value)

@@ -16,7 +16,9 @@ func (c *conn) request() bool {
 	}
 	n += c.headSize
 	p := c.routes()
-	if r := p.choose(&c.head); r != nil {
+	r := p.choose(&c.head)
+	c.head.forget()
+	if r != nil {
 		if up := c.sendToClient(r, n, rest.done()); up != nil {
 			r.matched.Add(1)
 			return c.sendBody(up, &rest)

@@ -19,7 +19,10 @@ func (c *conn) respond(up *upstream) {
 	var out buffer
 	defer out.free()
 	for {
-		if err := out.fill(up); err != nil {
+		switch err := out.fill(up); {
+		case errors.Is(err, errNoRoom):
+			c.giveUpHead(up)
+		case err != nil:
 			c.upstreamEnded(up, err, out.bytes())
 			return
 		}
@@ -28,6 +31,15 @@ func (c *conn) respond(up *upstream) {
 				return
 			}
 		}
+	}
+}
+
+// giveUpHead makes the response of an upstream opaque, because there is no memory for the rest of its head.
+func (c *conn) giveUpHead(up *upstream) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.exchange.up == up {
+		c.exchange.response.crowded = true
 	}
 }
 

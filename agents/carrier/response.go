@@ -14,8 +14,8 @@ type response struct {
 	final  bool
 	// tunnel: the connection changes its protocol after this head.
 	tunnel bool
-	// opaque: where the response ends is not known.
-	opaque bool
+	// opaque: where the response ends is not known. crowded: there is no memory for the rest of its head.
+	opaque, crowded bool
 	// last: the server handles no further request on this connection.
 	last bool
 	body body
@@ -29,7 +29,7 @@ func (r *response) done() bool { return r.final && !r.tunnel && !r.opaque && r.b
 func (r *response) readHead(b []byte) int {
 	n := endOfResponseHead(b)
 	if n == 0 {
-		if len(b) >= maxHead || !bytes.HasPrefix(b, []byte("HTTP/1.")[:min(len(b), 7)]) {
+		if r.crowded || len(b) >= maxHead || !bytes.HasPrefix(b, []byte("HTTP/1.")[:min(len(b), 7)]) {
 			r.final, r.opaque = true, true
 			return len(b)
 		}

@@ -67,7 +67,7 @@ func (c *Carrier) session(ctx context.Context) (useful bool, err error) {
 	if err := tunnel.Handshake(ctx, secure); err != nil {
 		return false, err
 	}
-	peer, err := tunnel.NewPeer(secure)
+	peer, err := tunnel.NewPeer(secure, tunnel.Near)
 	if err != nil {
 		return false, errors.Join(err, secure.Close())
 	}

@@ -1,9 +1,11 @@
 package carrier
 
 import (
+	"errors"
 	"io"
 	"net"
 
+	"github.com/sonde-operator/sonde/internal/memory"
 	"github.com/sonde-operator/sonde/internal/wire/tunnel"
 )
 
@@ -16,6 +18,8 @@ type upstream struct {
 	tcp *net.TCPConn
 	// route of a client; nil for the app.
 	route *route
+	// flow of a client's bytes. What the peer does not take piles up in this process, up to tunnel.Near.
+	flow memory.Flow
 	// ended: nothing more can be read; endedBy is why. detached: the conn uses it no more. The conn's mu guards them.
 	ended    bool
 	endedBy  error
@@ -25,10 +29,11 @@ type upstream struct {
 func (u *upstream) app() bool { return u.route == nil }
 
 func (u *upstream) Read(b []byte) (int, error) {
-	n, err := u.duplex.Read(b)
-	if u.route != nil && n > 0 {
-		u.route.fromClient.Add(uint64(n))
+	if u.route == nil {
+		return u.duplex.Read(b)
 	}
+	n, err := u.flow.Read(u.duplex, b)
+	u.route.fromClient.Add(uint64(n))
 	return n, err
 }
 
@@ -53,10 +58,21 @@ func copyAll(to io.Writer, from io.Reader) error {
 		_, err := io.Copy(to, from)
 		return err
 	}
-	large := largeBuffers.Get().(*[largeBuffer]byte)
-	defer largeBuffers.Put(large)
-	_, err := io.CopyBuffer(struct{ io.Writer }{to}, struct{ io.Reader }{from}, large[:])
-	return err
+	var b buffer
+	defer b.free()
+	for {
+		if err := b.fill(from); err != nil {
+			if errors.Is(err, io.EOF) {
+				return nil
+			}
+			return err
+		}
+		if _, err := to.Write(b.bytes()); err != nil {
+			return err
+		}
+		b.skip(b.len())
+		b.grow()
+	}
 }
 
 // splice copies n bytes between two TCP connections in the kernel. It returns io.ErrUnexpectedEOF if the source has fewer.

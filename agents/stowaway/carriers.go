@@ -3,6 +3,7 @@ package stowaway
 import (
 	"encoding/json"
 	"net/http"
+	"sync/atomic"
 	"time"
 
 	"github.com/sonde-operator/sonde/internal/wire/tunnel"
@@ -46,10 +47,23 @@ func (s *server) removeCarrier(c *carrier, own *connection) {
 // carrierHandler answers a carrier. Everything it may ask for concerns its own Pod.
 func (s *server) carrierHandler(c *carrier) http.Handler {
 	mux := http.NewServeMux()
-	mux.HandleFunc("GET "+tunnel.PathRoutes, func(w http.ResponseWriter, r *http.Request) { s.watchRoutes(w, r, c.pod) })
-	mux.HandleFunc("POST "+tunnel.PathReport, func(w http.ResponseWriter, r *http.Request) { s.readReports(w, r, c) })
+	mux.HandleFunc("GET "+tunnel.PathRoutes, single(func(w http.ResponseWriter, r *http.Request) { s.watchRoutes(w, r, c.pod) }))
+	mux.HandleFunc("POST "+tunnel.PathReport, single(func(w http.ResponseWriter, r *http.Request) { s.readReports(w, r, c) }))
 	mux.HandleFunc("POST "+tunnel.PathOpen+"{id}", func(w http.ResponseWriter, r *http.Request) { s.open(w, r, c) })
 	return mux
+}
+
+// single serves one request of a connection at a time: each holds memory until it ends.
+func single(h http.HandlerFunc) http.HandlerFunc {
+	var busy atomic.Bool
+	return func(w http.ResponseWriter, r *http.Request) {
+		if !busy.CompareAndSwap(false, true) {
+			http.Error(w, "one stream of this kind at a time", http.StatusConflict)
+			return
+		}
+		defer busy.Store(false)
+		h(w, r)
+	}
 }
 
 // watchRoutes writes a Table now and after each change. A carrier that does not read one in time is disconnected.

@@ -10,6 +10,7 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"strings"
 	"sync/atomic"
 	"time"
 
@@ -21,7 +22,7 @@ import (
 
 // Bounds of the port of clients.
 const (
-	maxClientConnections = 4096 // as maxPeerConnections
+	maxClientConnections = 4096
 	headerTimeout        = 5 * time.Second
 	upgradeTimeout       = 5 * time.Second
 	idleTimeout          = 15 * time.Second
@@ -38,7 +39,7 @@ func (s *server) serveClients(ctx context.Context, l net.Listener) error {
 		MaxHeaderBytes: connlimit.HeaderBytes, ErrorLog: slog.NewLogLogger(s.log.Handler(), slog.LevelDebug),
 	}
 	defer context.AfterFunc(ctx, func() { _ = server.Close() })()
-	if err := server.Serve(connlimit.Listen(l, maxClientConnections)); ctx.Err() == nil {
+	if err := server.Serve(connlimit.Listen(l, maxClientConnections).BoundStrangers(maxHandshakes)); ctx.Err() == nil {
 		return fmt.Errorf("serve clients: %w", err)
 	}
 	return nil
@@ -111,6 +112,12 @@ type session struct {
 	pending  []pending
 }
 
+// namespace of the InterceptRequest.
+func (s *session) namespace() string {
+	namespace, _, _ := strings.Cut(s.name, "/")
+	return namespace
+}
+
 // heartbeat is when the client was last heard of.
 func (s *session) heartbeat() time.Time { return time.Unix(0, s.heard.Load()) }
 
@@ -141,7 +148,7 @@ func (c heardConn) Read(b []byte) (int, error) {
 func (s *server) serveSession(ctx context.Context, conn *tls.Conn) {
 	heard := &atomic.Int64{}
 	heard.Store(time.Now().UnixNano())
-	peer, err := tunnel.NewPeer(heardConn{conn, heard})
+	peer, err := tunnel.NewPeer(heardConn{conn, heard}, tunnel.Far)
 	if err != nil {
 		s.log.Debug("Refusing a client", "error", err)
 		return

@@ -17,7 +17,9 @@ import (
 	"os/signal"
 	"regexp"
 	"strconv"
+	"strings"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -123,7 +125,7 @@ func TestMemory(t *testing.T) {
 	var keys []*tunnel.Identity
 	for i := range clients {
 		keys = append(keys, identity(t))
-		routes = append(routes, tunnel.Route{ID: fmt.Sprintf("r%d", i), ClientKey: keys[i].Key, Port: 80, Pods: []string{"p"}})
+		routes = append(routes, tunnel.Route{ID: fmt.Sprintf("r%d", i), Name: fmt.Sprintf("shop-%d/web", i), ClientKey: keys[i].Key, Port: 80, Pods: []string{"p"}})
 	}
 	w.set([]tunnel.Carrier{{Pod: "p", Name: "shop/web", Key: carrier.Key}}, routes...)
 	for i, key := range keys {
@@ -175,11 +177,70 @@ func TestMemory(t *testing.T) {
 		}()
 	}
 	moved.Wait()
-	time.Sleep(2 * stalledAfter) // streams that are not read fill up, and those above the limit end
+	time.Sleep(4 * time.Second) // streams that are not read fill up
 	t.Logf("%d clients with %d streams each: %d MiB at most", clients, streams+1, peak()>>20)
 	if got := peak(); got > memoryLimit {
 		t.Errorf("%d MiB, want %d at most", got>>20, memoryLimit>>20)
 	}
 	close(release)
 	running.Wait()
+}
+
+// TestMemoryOfAttackers: streams whose readers take nothing, or a little at a time, do not take Stowaway past its memory. Meanwhile
+// another namespace's stream works.
+func TestMemoryOfAttackers(t *testing.T) {
+	const streams, size = 400, 64 << 10 // 400 windows of 2 MiB are 800 MiB
+	for name, attack := range map[string]func(*tunnel.Stream){
+		"never read": func(*tunnel.Stream) {},
+		"trickle": func(s *tunnel.Stream) {
+			for b := make([]byte, 1<<10); ; time.Sleep(20 * time.Millisecond) {
+				if _, err := io.ReadFull(s, b); err != nil {
+					return
+				}
+			}
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w, peak := newProcess(t)
+			good, bad, carrier := identity(t), identity(t), identity(t)
+			w.set([]tunnel.Carrier{{Pod: "p", Name: "shop/web", Key: carrier.Key}},
+				tunnel.Route{ID: "good", Name: "shop/good", ClientKey: good.Key, Port: 80, Pods: []string{"p"}},
+				tunnel.Route{ID: "bad", Name: "flood/bad", ClientKey: bad.Key, Port: 81, Pods: []string{"p"}})
+			w.connect(good, "good")
+			w.connect(bad, "bad")
+			p, flood := w.mustPeer(carrier), w.mustPeer(carrier)
+			watch(t, p).await(t, 20*time.Second, "bad good")
+			data := bytes.Repeat([]byte("x"), size)
+			var running sync.WaitGroup
+			var refused, ended atomic.Int32
+			for range streams {
+				running.Go(func() {
+					s, err := flood.Open(t.Context(), tunnel.PathOpen+"bad", nil)
+					if err != nil {
+						refused.Add(1)
+						return
+					}
+					defer s.Close()
+					running.Go(func() { attack(s) })
+					for {
+						if _, err := s.Write(data); err != nil {
+							ended.Add(1)
+							return
+						}
+					}
+				})
+			}
+			for end := time.Now().Add(8 * time.Second); time.Now().Before(end); time.Sleep(100 * time.Millisecond) {
+				if got, err := say(t, p, "good", "still here"); err != nil && !strings.Contains(err.Error(), "memory is short") {
+					t.Fatalf("another namespace's stream reads %q, %v", got, err)
+				}
+			}
+			flood.Close()
+			running.Wait()
+			t.Logf("%d streams ended, %d refused, %d MiB at most", ended.Load(), refused.Load(), peak()>>20)
+			if got := peak(); got > memoryLimit {
+				t.Errorf("%d MiB, want %d at most", got>>20, memoryLimit>>20)
+			}
+		})
+	}
 }

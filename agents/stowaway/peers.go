@@ -15,16 +15,18 @@ import (
 	"github.com/sonde-operator/sonde/internal/wire/tunnel"
 )
 
-// maxPeerConnections bounds the port of peers. Above it the host with the most connections loses its oldest that has shown no known
-// key, so that this is also the bound of handshakes in flight.
-const maxPeerConnections = 4096
+// Bounds of the port of peers. Above one of them the host with the most connections loses its oldest that has shown no known key.
+const (
+	maxHandshakes      = 1024
+	maxPeerConnections = (tunnel.MaxCarriers+1)*maxOwn + maxHandshakes
+)
 
 // acceptPause is the time before the next try when no connection could be accepted, because files are short, for example.
 const acceptPause = 100 * time.Millisecond
 
 // servePeers serves the manager and the carriers until ctx ends.
 func (s *server) servePeers(ctx context.Context, l net.Listener) error {
-	limited := connlimit.Listen(l, maxPeerConnections)
+	limited := connlimit.Listen(l, maxPeerConnections).BoundStrangers(maxHandshakes)
 	defer context.AfterFunc(ctx, func() { _ = l.Close() })()
 	var serving sync.WaitGroup
 	defer serving.Wait()
@@ -60,13 +62,13 @@ func (s *server) servePeer(ctx context.Context, raw net.Conn) {
 	key, own := tunnel.PeerKey(conn.ConnectionState()), &connection{end: cancel}
 	if key == s.manager {
 		defer s.addManager(own)()
-		tunnel.Serve(ctx, conn, s.managerHandler())
+		tunnel.Serve(ctx, conn, s.managerHandler(), tunnel.Near)
 		return
 	}
 	// The State may have changed during the handshake.
 	if c := s.addCarrier(key, own); c != nil {
 		defer s.removeCarrier(c, own)
-		tunnel.Serve(ctx, conn, s.carrierHandler(c))
+		tunnel.Serve(ctx, conn, s.carrierHandler(c), tunnel.Near)
 	}
 }
 
@@ -95,10 +97,7 @@ func (s *server) managerHandler() http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("PUT "+tunnel.PathState, s.putState)
 	mux.HandleFunc("GET "+tunnel.PathStatus, s.getStatus)
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		s.hear()
-		mux.ServeHTTP(w, r)
-	})
+	return mux
 }
 
 func (s *server) putState(w http.ResponseWriter, r *http.Request) {

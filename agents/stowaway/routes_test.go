@@ -17,8 +17,8 @@ func TestRoutesThatDoNotChange(t *testing.T) {
 	s := newServer(&Config{Log: slog.New(slog.DiscardHandler)})
 	s.tableTimeout = 100 * time.Millisecond
 	near, far := net.Pipe()
-	go tunnel.Serve(t.Context(), far, s.carrierHandler(&carrier{pod: "p"}))
-	p, err := tunnel.NewPeer(near)
+	go tunnel.Serve(t.Context(), far, s.carrierHandler(&carrier{pod: "p"}), tunnel.Near)
+	p, err := tunnel.NewPeer(near, tunnel.Near)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -24,19 +24,22 @@ type server struct {
 	managers connections
 	// tableTimeout is the constant, or less in tests.
 	tableTimeout time.Duration
-	// heard is when the manager last asked something, or when this process began.
+	// heard is when the manager last sent a State, or when this process began.
 	heard time.Time
 	// heartbeats of routes whose clients have gone.
 	heartbeats map[string]time.Time
-	// opened counts the streams of all sessions.
-	opened int
+	// opened counts the streams of each namespace's sessions.
+	opened map[string]int
+	// short: memory is short, so no stream is opened in the namespace crowding, or in any if crowding is empty.
+	short    bool
+	crowding string
 }
 
 func newServer(cfg *Config) *server {
 	return &server{
 		identity: cfg.Identity, manager: cfg.ManagerKey, log: cfg.Log, index: &index{}, changed: make(chan struct{}),
 		sessions: map[string]*session{}, carriers: map[string]*carrier{}, heartbeats: map[string]time.Time{},
-		tableTimeout: tableTimeout, heard: time.Now(),
+		tableTimeout: tableTimeout, heard: time.Now(), opened: map[string]int{},
 	}
 }
 
@@ -50,6 +53,9 @@ func (s *server) announce() {
 func (s *server) apply(i *index) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if i.generation != lapsed {
+		s.heard = time.Now()
+	}
 	if s.index.generation == i.generation {
 		return
 	}
@@ -104,7 +110,7 @@ func (s *server) status() *tunnel.Status {
 }
 
 const (
-	// managerPatience is how long routes last without a request of the manager. Only the manager reviews rights and expiry.
+	// managerPatience is how long routes last without a State from the manager. Only the manager reviews rights and expiry.
 	managerPatience = 10 * time.Minute
 	// lapsed is the generation of the empty State that follows. The manager replaces it when it returns.
 	lapsed = "lapsed"
@@ -132,10 +138,4 @@ func (s *server) lapse(now time.Time) {
 		s.log.Warn("Ending all routes, because the manager is silent", "for", silent.Round(time.Second).String())
 		s.apply(&index{generation: lapsed})
 	}
-}
-
-func (s *server) hear() {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.heard = time.Now()
 }

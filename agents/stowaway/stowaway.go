@@ -56,7 +56,7 @@ func Run(ctx context.Context, cfg *Config) error {
 	for _, part := range []func(context.Context) error{
 		func(ctx context.Context) error { return s.serveClients(ctx, clients) },
 		func(ctx context.Context) error { return s.servePeers(ctx, peers) },
-		s.cutStalled,
+		s.relieve,
 		s.watchManager,
 	} {
 		parts.Go(func() { cancel(part(ctx)) })

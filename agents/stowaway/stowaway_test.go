@@ -85,7 +85,7 @@ func (w *world) peer(i *tunnel.Identity) (*tunnel.Peer, error) {
 	if err := tunnel.Handshake(w.t.Context(), secure); err != nil {
 		return nil, err
 	}
-	p, err := tunnel.NewPeer(secure)
+	p, err := tunnel.NewPeer(secure, tunnel.Near)
 	if err == nil {
 		w.t.Cleanup(p.Close)
 	}
@@ -228,7 +228,7 @@ func (w *world) connect(i *tunnel.Identity, name string) *client {
 	})
 	go func() {
 		defer close(c.served)
-		tunnel.Serve(context.Background(), conn, mux)
+		tunnel.Serve(context.Background(), conn, mux, tunnel.Far)
 	}()
 	w.t.Cleanup(func() {
 		_ = conn.Close()

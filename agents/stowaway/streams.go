@@ -6,31 +6,25 @@ import (
 	"errors"
 	"io"
 	"net/http"
+	"runtime"
 	"slices"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"time"
 
+	"github.com/sonde-operator/sonde/internal/memory"
 	"github.com/sonde-operator/sonde/internal/wire/tunnel"
 )
 
 // Bounds of streams.
 const (
-	maxStreams        = 8192 // in all
-	maxSessionStreams = 2048 // of one client
+	maxStreams          = 8192 // in all
+	maxNamespaceStreams = maxStreams / 2
+	maxSessionStreams   = 2048 // of one client
 	// openTimeout is how long a client may take to connect to its destination. The client gives up after 5 s.
 	openTimeout = 10 * time.Second
 	maxReason   = 1 << 10
 	maxValue    = 256 // of a header of a stream
-)
-
-// A stream whose reader is slow holds up to a window in this process (internal/wire/tunnel). Slow streams above maxStalled end,
-// the slowest first.
-const (
-	maxStalled    = 24
-	stalledAfter  = 2 * time.Second
-	stallInterval = time.Second
 )
 
 // Sizes of copies. A quiet stream holds the small buffer only.
@@ -46,8 +40,9 @@ type stream struct {
 	session *session
 	pod     string
 	cancel  context.CancelFunc
-	// Since when each direction has waited for its reader, in ns since 1970; 0 if it does not wait.
-	toClient, toCarrier atomic.Int64
+	// What one direction's reader does not take piles up in this process: up to tunnel.Near to the client, and tunnel.Far to the
+	// carrier.
+	toClient, toCarrier memory.Flow
 }
 
 // open answers a carrier's stream with a stream of the route's client.
@@ -60,7 +55,7 @@ func (s *server) open(w http.ResponseWriter, r *http.Request, c *carrier) {
 		return
 	}
 	defer s.release(st)
-	body := &upload{body: r.Body, out: http.NewResponseController(w), since: &st.toClient}
+	body := &upload{body: r.Body, out: http.NewResponseController(w), flow: &st.toClient}
 	defer body.finish()
 	// HTTP/2's client looks at its context only when it does not read the body.
 	defer context.AfterFunc(ctx, func() { _ = body.Close() })()
@@ -88,20 +83,33 @@ func (s *server) admit(id string, c *carrier, cancel context.CancelFunc) (*strea
 		return nil, &tunnel.Refused{Status: http.StatusNotFound, Reason: "this Pod has no such route"}
 	case session == nil:
 		return nil, &tunnel.Refused{Status: http.StatusServiceUnavailable, Reason: "the client is not connected"}
-	case len(session.streams) >= maxSessionStreams || s.opened >= maxStreams:
+	case len(session.streams) >= maxSessionStreams || s.opened[session.namespace()] >= maxNamespaceStreams || s.openedInAll() >= maxStreams:
 		return nil, &tunnel.Refused{Status: http.StatusTooManyRequests, Reason: "too many streams at once"}
+	case s.short && (s.crowding == "" || s.crowding == session.namespace()):
+		return nil, &tunnel.Refused{Status: http.StatusTooManyRequests, Reason: "Stowaway's memory is short"}
 	}
 	st := &stream{session: session, pod: c.pod, cancel: cancel}
 	session.streams[st] = struct{}{}
-	s.opened++
+	s.opened[session.namespace()]++
 	return st, nil
+}
+
+// openedInAll counts the streams of all namespaces. The caller holds the lock.
+func (s *server) openedInAll() (n int) {
+	for _, of := range s.opened {
+		n += of
+	}
+	return n
 }
 
 func (s *server) release(st *stream) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	delete(st.session.streams, st)
-	s.opened--
+	namespace := st.session.namespace()
+	if s.opened[namespace]--; s.opened[namespace] == 0 {
+		delete(s.opened, namespace)
+	}
 }
 
 // dial opens the stream to the client. A refusal of the client keeps its status.
@@ -137,23 +145,16 @@ func (st *stream) dial(ctx context.Context, body *upload, header http.Header, po
 	return nil, &tunnel.Refused{Status: status, Reason: strings.TrimSpace(string(reason))}
 }
 
-// upload is what the carrier sends. It notes since when its reader has kept what it last read.
+// upload is what the carrier sends.
 type upload struct {
-	body  io.Reader
-	since *atomic.Int64
+	body io.Reader
+	flow *memory.Flow
 
 	mu  sync.Mutex
 	out *http.ResponseController // nil when the handler returns
 }
 
-func (u *upload) Read(b []byte) (int, error) {
-	u.since.Store(0)
-	n, err := u.body.Read(b)
-	if err == nil {
-		u.since.Store(time.Now().UnixNano())
-	}
-	return n, err
-}
+func (u *upload) Read(b []byte) (int, error) { return u.flow.Read(u.body, b) }
 
 // Close ends a Read, too.
 func (u *upload) Close() error {
@@ -188,14 +189,12 @@ func (st *stream) copyBack(w http.ResponseWriter, from io.Reader) error {
 	}
 	small := make([]byte, smallBuffer)
 	for buffer, large := small, (*[largeBuffer]byte)(nil); ; {
-		n, err := from.Read(buffer)
+		n, err := st.toCarrier.Read(from, buffer)
 		if n > 0 {
-			st.toCarrier.Store(time.Now().UnixNano())
 			_, werr := w.Write(buffer[:n])
 			if werr == nil {
 				werr = out.Flush()
 			}
-			st.toCarrier.Store(0)
 			if werr != nil {
 				err = werr
 			}
@@ -218,50 +217,63 @@ func (st *stream) copyBack(w http.ResponseWriter, from io.Reader) error {
 	}
 }
 
-// waits returns since when the slower direction has waited for its reader, or 0.
-func (st *stream) waits() int64 {
-	a, b := st.toClient.Load(), st.toCarrier.Load()
-	if a == 0 || b != 0 && b < a {
-		return b
-	}
-	return a
-}
-
-// cutStalled ends slow streams that are too many, until ctx ends.
-func (s *server) cutStalled(ctx context.Context) error {
-	ticker := time.NewTicker(stallInterval)
+// relieve ends streams while memory is short, until ctx ends.
+func (s *server) relieve(ctx context.Context) error {
+	ticker := time.NewTicker(memory.CheckInterval)
 	defer ticker.Stop()
 	for {
 		select {
 		case <-ctx.Done():
 			return nil
-		case <-ticker.C:
-			if n := s.cutStalledAt(time.Now()); n > 0 {
-				s.log.Warn("Ending streams that are not read", "streams", n)
+		case now := <-ticker.C:
+			if n := s.relieveAt(now, memory.Short()); n > 0 {
+				s.log.Warn("Ending streams that are not read, because memory is short", "streams", n)
+				runtime.GC()
 			}
 		}
 	}
 }
 
-func (s *server) cutStalledAt(now time.Time) int {
+// relieveAt ends the slowest streams of the namespace whose streams hold the most, if memory is short. It ends one in four of those
+// that may hold something, so that a few checks are enough.
+func (s *server) relieveAt(now time.Time, short bool) int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	type stalled struct {
+	s.short, s.crowding = short, ""
+	type slow struct {
 		stream *stream
-		since  int64
+		moved  int64
 	}
-	var all []stalled
+	waiting, held := map[string][]slow{}, map[string]int{}
 	for _, session := range s.sessions {
 		for st := range session.streams {
-			if since := st.waits(); since != 0 && now.Sub(time.Unix(0, since)) > stalledAfter {
-				all = append(all, stalled{st, since})
+			moved, holds := st.toClient.Moved()+st.toCarrier.Moved(), 0
+			if st.toClient.Waits(now, memory.CheckInterval) {
+				holds += int(tunnel.Near)
+			}
+			if st.toCarrier.Waits(now, memory.CheckInterval) {
+				holds += int(tunnel.Far)
+			}
+			if holds > 0 {
+				namespace := session.namespace()
+				waiting[namespace] = append(waiting[namespace], slow{st, moved})
+				held[namespace] += holds
 			}
 		}
 	}
-	extra := max(0, len(all)-maxStalled)
-	slices.SortFunc(all, func(a, b stalled) int { return cmp.Compare(a.since, b.since) })
-	for _, o := range all[:extra] {
+	if !short {
+		return 0
+	}
+	for namespace, n := range held {
+		if n > held[s.crowding] {
+			s.crowding = namespace
+		}
+	}
+	all := waiting[s.crowding]
+	slices.SortFunc(all, func(a, b slow) int { return cmp.Compare(a.moved, b.moved) })
+	all = all[:(len(all)+3)/4]
+	for _, o := range all {
 		o.stream.cancel()
 	}
-	return extra
+	return len(all)
 }

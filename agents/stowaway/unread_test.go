@@ -9,49 +9,54 @@ import (
 	"net/http"
 	"os"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
 	"github.com/sonde-operator/sonde/internal/wire/tunnel"
 )
 
-// TestStreamsThatAreNotRead checks that they neither stop others nor become too many.
-func TestStreamsThatAreNotRead(t *testing.T) {
-	w := newShop(t)
-	w.connect(w.alice, "alice")
-	p := w.mustPeer(w.one)
-	watch(t, p).await(t, 5*time.Second, "a")
-	const unread = maxStalled + 8
-	var ended sync.WaitGroup
-	cut := make(chan struct{}, unread)
-	data := strings.Repeat("x", 64<<10)
-	for range unread {
-		s, err := p.Open(t.Context(), tunnel.PathOpen+"a", nil)
-		if err != nil {
+// TestRelief: short memory ends the slowest streams of the namespace whose streams may hold the most, and no new one is opened.
+func TestRelief(t *testing.T) {
+	s := newServer(&Config{Log: slog.New(slog.DiscardHandler)})
+	ended := map[string]bool{}
+	add := func(session *session, name string, moved int, waits bool) {
+		st := &stream{session: session, cancel: func() { ended[name] = true }}
+		from := io.MultiReader(bytes.NewReader(make([]byte, moved)), strings.NewReader("end"))
+		if _, err := st.toCarrier.Read(from, make([]byte, moved)); err != nil {
 			t.Fatal(err)
 		}
-		defer s.Close()
-		ended.Go(func() {
-			for {
-				if _, err := io.WriteString(s, data); err != nil {
-					cut <- struct{}{}
-					return
-				}
-			}
-		})
-	}
-	for end := time.Now().Add(20 * time.Second); len(cut) < 8 && time.Now().Before(end); {
-		if got, err := say(t, p, "a", "still here"); err != nil || !strings.HasSuffix(got, "still here") {
-			t.Fatalf("another stream reads %q, %v", got, err)
+		if !waits {
+			_, _ = st.toCarrier.Read(strings.NewReader(""), make([]byte, 1))
 		}
-		time.Sleep(10 * time.Millisecond)
+		session.streams[st] = struct{}{}
 	}
-	if n := len(cut); n < 8 || n == unread {
-		t.Errorf("%d streams of %d were ended, want those above %d", n, unread, maxStalled)
+	shop := &session{id: "shop", name: "shop/a", streams: map[*stream]struct{}{}}
+	flood := &session{id: "flood", name: "flood/b", streams: map[*stream]struct{}{}}
+	s.sessions["shop"], s.sessions["flood"] = shop, flood
+	add(shop, "shop", 1, true)
+	for i := 1; i <= 4; i++ {
+		add(flood, fmt.Sprint("flood ", i), i, true)
 	}
-	p.Close()
-	ended.Wait()
+	for i := range 8 {
+		add(flood, fmt.Sprint("flood, idle ", i), 1, false)
+	}
+	later := time.Now().Add(time.Second)
+	if n := s.relieveAt(later, false); n != 0 || s.short {
+		t.Errorf("%d streams are ended without need", n)
+	}
+	for st := range flood.streams { // what moved since the last check counts
+		_, _ = st.toCarrier.Read(strings.NewReader("x"), make([]byte, 1))
+	}
+	clear(flood.streams)
+	for i := 1; i <= 4; i++ {
+		add(flood, fmt.Sprint("flood ", i), i, true)
+	}
+	if n := s.relieveAt(later, true); n != 1 || !ended["flood 1"] || len(ended) != 1 {
+		t.Errorf("%d streams are ended: %v, want the slowest one of the flood", n, ended)
+	}
+	if !s.short || s.crowding != "flood" {
+		t.Errorf("short: %t, crowding: %q", s.short, s.crowding)
+	}
 }
 
 func TestConfinement(t *testing.T) {

@@ -178,7 +178,7 @@ func serveCarrier(ctx context.Context, l net.Listener, own *tunnel.Identity, car
 					answerOne(s, "client")
 				}
 			}
-		}))
+		}), tunnel.Near)
 	}
 }
 

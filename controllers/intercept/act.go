@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"maps"
 	"net/netip"
+	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -198,6 +199,9 @@ func (r *Reconciler) removeStowaway(ctx context.Context) error {
 	return wrap("delete Stowaway", errors.Join(errs...))
 }
 
+// pushInterval is how often Stowaway gets a state that it has. It ends all routes when it gets none for ten minutes.
+const pushInterval = time.Minute
+
 // push gives Stowaway the state that it should have.
 func (r *Reconciler) push(ctx context.Context, o *observation, p *plan) error {
 	if o.status == nil {
@@ -212,8 +216,13 @@ func (r *Reconciler) push(ctx context.Context, o *observation, p *plan) error {
 		carriers = append(carriers, tunnel.Carrier{Pod: string(uid), Name: pod.GetNamespace() + "/" + pod.GetName(), Key: c.key()})
 	}
 	state := p.state(carriers)
-	if o.status.Generation == state.Generation {
+	now := r.Clock.Now()
+	if o.status.Generation == state.Generation && now.Sub(r.memory.pushed) < pushInterval {
 		return nil
 	}
-	return wrap("give Stowaway its routes", r.Stowaway.Push(ctx, &o.stowaway, state))
+	if err := r.Stowaway.Push(ctx, &o.stowaway, state); err != nil {
+		return wrap("give Stowaway its routes", err)
+	}
+	r.memory.pushed = now
+	return nil
 }

@@ -129,7 +129,7 @@ func (s *Stowaway) connect(ctx context.Context, o *stowawayObjects) error {
 	if err := tunnel.Handshake(ctx, secure); err != nil {
 		return fmt.Errorf("connect to Stowaway: %w", err)
 	}
-	if s.peer, err = tunnel.NewPeer(secure); err != nil {
+	if s.peer, err = tunnel.NewPeer(secure, tunnel.Near); err != nil {
 		_ = secure.Close()
 		return err
 	}
@@ -146,4 +146,6 @@ type memory struct {
 	failures map[types.UID]int
 	// stowawayAbsent reports that a pass without InterceptRequests found no part of Stowaway.
 	stowawayAbsent bool
+	// pushed is when Stowaway last took a state.
+	pushed time.Time
 }

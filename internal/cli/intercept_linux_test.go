@@ -179,7 +179,7 @@ func (c *interceptCluster) peer(i *tunnel.Identity) *tunnel.Peer {
 	if err := tunnel.Handshake(context.Background(), secure); err != nil {
 		c.t.Fatal(err)
 	}
-	p, err := tunnel.NewPeer(secure)
+	p, err := tunnel.NewPeer(secure, tunnel.Far)
 	if err != nil {
 		c.t.Fatal(err)
 	}

@@ -50,7 +50,7 @@ func apiServer(t *testing.T, stowaway *tunnel.Identity, client tunnel.PublicKey,
 		if tunnel.Handshake(context.Background(), conn) != nil {
 			return
 		}
-		peer, err := tunnel.NewPeer(conn)
+		peer, err := tunnel.NewPeer(conn, tunnel.Far)
 		if err != nil {
 			t.Error(err)
 			return

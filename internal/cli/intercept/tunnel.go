@@ -44,7 +44,7 @@ func (t *Tunnel) Run(ctx context.Context) error {
 		if err == nil {
 			t.OnChange(nil)
 			began := time.Now()
-			tunnel.Serve(ctx, conn, t.Handler)
+			tunnel.Serve(ctx, conn, t.Handler, tunnel.Far)
 			_ = conn.Close()
 			err = errNotKnown
 			if time.Since(began) > settled {

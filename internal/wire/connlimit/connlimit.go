@@ -20,12 +20,14 @@ const MaxHeld = 1 << 20
 // connections hold the most. A listener that waits instead would be closed by whoever holds all connections.
 type Listener struct {
 	net.Listener
-	limit int
+	limit        int
+	maxStrangers int // 0 without a bound of its own
 
-	mu       sync.Mutex
-	accepted uint64
-	open     map[*connection]struct{}
-	held     int // by all of them
+	mu        sync.Mutex
+	strangers int // connections that serve no known user
+	accepted  uint64
+	open      map[*connection]struct{}
+	held      int // by all of them
 }
 
 // connection of a Listener.
@@ -44,6 +46,12 @@ func Listen(l net.Listener, limit int) *Listener {
 	return &Listener{Listener: l, limit: limit, open: map[*connection]struct{}{}}
 }
 
+// BoundStrangers bounds the connections that serve no request of a known user, apart from the others. Call it before Accept.
+func (l *Listener) BoundStrangers(limit int) *Listener {
+	l.maxStrangers = limit
+	return l
+}
+
 // Accept implements net.Listener.
 func (l *Listener) Accept() (net.Conn, error) {
 	accepted, err := l.Listener.Accept()
@@ -51,23 +59,28 @@ func (l *Listener) Accept() (net.Conn, error) {
 		return nil, err
 	}
 	c := &connection{Conn: accepted, listener: l, host: hostOf(accepted)}
-	if extra := l.add(c); extra != nil {
+	for _, extra := range l.add(c) {
 		_ = extra.Conn.Close()
 	}
 	return c, nil
 }
 
-// add counts c, and returns the connection to close if there are too many.
-func (l *Listener) add(c *connection) *connection {
+// add counts c, and returns the connections to close if there are too many.
+func (l *Listener) add(c *connection) (extra []*connection) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.accepted++
 	c.number = l.accepted
 	l.open[c] = struct{}{}
-	if len(l.open) <= l.limit {
-		return nil
+	l.strangers++
+	for len(l.open) > l.limit || l.maxStrangers > 0 && l.strangers > l.maxStrangers {
+		one := l.giveUp(func(*connection) int { return 1 })
+		if one == nil {
+			break // all serve
+		}
+		extra = append(extra, one)
 	}
-	return l.giveUp(func(*connection) int { return 1 })
+	return extra
 }
 
 // hold counts what c has received before it waits for more, and returns the connections to close if that is too much.
@@ -113,6 +126,9 @@ func (l *Listener) remove(c *connection) {
 	if _, open := l.open[c]; open {
 		delete(l.open, c)
 		l.held -= c.held
+		if c.serving == 0 {
+			l.strangers--
+		}
 	}
 }
 
@@ -160,9 +176,16 @@ func (c *connection) serve(n int) {
 	l := c.listener
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	before := c.serving
 	c.serving += n
 	if _, open := l.open[c]; open {
 		l.held -= c.held
+		switch {
+		case before == 0:
+			l.strangers--
+		case c.serving == 0:
+			l.strangers++
+		}
 	}
 	// The next request may have arrived with this one.
 	c.held, c.received = 0, HeaderBytes

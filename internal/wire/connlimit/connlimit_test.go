@@ -129,6 +129,40 @@ func TestARequestKeepsItsConnection(t *testing.T) {
 	}
 }
 
+// TestStrangers: connections that serve nobody have a bound of their own, and those that serve take none of its places.
+func TestStrangers(t *testing.T) {
+	inner, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	l := Listen(inner, 100).BoundStrangers(2)
+	t.Cleanup(func() { l.Close() })
+	c := client{t, l.Addr().String(), map[string]net.Conn{}}
+	dial := func(name string) context.Context {
+		t.Helper()
+		c.dial(name, "127.0.0.2")
+		conn, err := l.Accept()
+		if err != nil {
+			t.Fatal(err)
+		}
+		return Context(t.Context(), conn)
+	}
+	first := Serving(dial("known 1"))
+	second := Serving(dial("known 2"))
+	dial("stranger 1")
+	dial("stranger 2")
+	c.ended()
+	dial("stranger 3")
+	c.ended("stranger 1")
+	first()
+	dial("stranger 4")
+	c.ended("stranger 1", "known 1", "stranger 2")
+	second()
+	if l.strangers != 3 {
+		t.Errorf("%d strangers, want 3", l.strangers)
+	}
+}
+
 // TestServingWithoutAListener: a handler may run in another server.
 func TestServingWithoutAListener(*testing.T) { Serving(context.Background())() }
 

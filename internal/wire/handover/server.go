@@ -25,6 +25,8 @@ const (
 	PingInterval = 250 * time.Millisecond
 	// PingTimeout is how long a carrier may leave a ping without an answer.
 	PingTimeout = time.Second
+	// CarrierTimeout is how long a carrier may be frozen. Then the opener ends, so that the operator replaces both.
+	CarrierTimeout = 10 * time.Second
 	// OpenerTimeout is how long a carrier waits for the next ping. Then the opener is frozen, and cannot end the redirection. The carrier
 	// must close its listeners, so that the kernel gives new connections to the app.
 	OpenerTimeout = 1500 * time.Millisecond
@@ -32,7 +34,7 @@ const (
 	outgoing = 2 * MaxDials
 )
 
-// ErrCarrierGone says that the carrier has closed the connection, or has ended.
+// ErrCarrierGone says that the carrier has closed the connection, has ended, or is frozen.
 var ErrCarrierGone = errors.New("the carrier has gone")
 
 // Pod is what the opener does for its carrier.
@@ -141,7 +143,7 @@ func (s *Session) Serve(ctx context.Context, pod Pod) error {
 	defer s.Close()
 	defer context.AfterFunc(ctx, func() { _ = s.Close() })()
 	wg.Go(func() { s.write(ctx, cancel) })
-	wg.Go(func() { s.ping(ctx) })
+	wg.Go(func() { s.ping(ctx, cancel) })
 	for {
 		m, files, err := s.socket.receive()
 		closeAll(files) // a carrier has nothing to hand over
@@ -241,15 +243,21 @@ func (s *Session) closeOutgoing() {
 	}
 }
 
-// ping pings the carrier, and reports when it stops answering and when it answers again.
-func (s *Session) ping(ctx context.Context) {
+// ping pings the carrier, and reports when it stops answering and when it answers again. It ends the session when the carrier is silent
+// for CarrierTimeout.
+func (s *Session) ping(ctx context.Context, end context.CancelCauseFunc) {
 	tick := time.NewTicker(PingInterval)
 	defer tick.Stop()
 	answering := true
 	for id := uint32(0); ; id++ {
-		if yes := s.unanswered.Add(1) <= int32(PingTimeout/PingInterval); yes != answering {
+		unanswered := s.unanswered.Add(1)
+		if yes := unanswered <= int32(PingTimeout/PingInterval); yes != answering {
 			answering = yes
 			s.pod.Answering(yes)
+		}
+		if unanswered > int32(CarrierTimeout/PingInterval) {
+			end(fmt.Errorf("%w: it has not answered for %s", ErrCarrierGone, CarrierTimeout))
+			return
 		}
 		select {
 		case s.out <- outMessage{message: message{kind: kindPing, id: id}}:

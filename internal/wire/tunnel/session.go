@@ -18,17 +18,27 @@ import (
 
 // Bounds of a connection.
 const (
-	// streamWindow in bytes is what one stream holds unread. A stream needs the product of its bandwidth and delay: 2 MiB are
-	// 168 Mbit/s at 100 ms.
-	streamWindow = 2 << 20
 	// connectionWindow in bytes is not a bound: with a smaller one, streams that are not read would stop all others.
 	connectionWindow = 1 << 30
-	// frameSize in bytes. A side that sends holds a frame for each open stream. Larger ones were not faster.
+	// frameSize in bytes. A side that sends holds a frame for each open stream, so a side that asks for larger ones is refused.
+	// Larger ones were not faster.
 	frameSize = 16 << 10
 	// MaxStreams of one connection.
 	MaxStreams = 4096
 	// maxHeader in bytes of a request or a response.
 	maxHeader = 8 << 10
+)
+
+// Window in bytes is what one stream of a connection holds unread, at the side that reads. A stream needs the product of its
+// bandwidth and delay.
+type Window int32
+
+// Windows of connections.
+const (
+	// Near is for connections within a cluster: 256 KiB are 2 Gbit/s at 1 ms.
+	Near Window = 256 << 10
+	// Far is for connections to a developer's machine: 2 MiB are 168 Mbit/s at 100 ms.
+	Far Window = 2 << 20
 )
 
 // A side that hears nothing for a second asks for an answer, and gives the connection up after two more.
@@ -52,9 +62,9 @@ func Handshake(ctx context.Context, conn *tls.Conn) error {
 }
 
 // Serve answers the streams of a connection until it ends or ctx does. Requests get a context that ends with ctx.
-func Serve(ctx context.Context, conn net.Conn, h http.Handler) {
+func Serve(ctx context.Context, conn net.Conn, h http.Handler, window Window) {
 	server := &http2.Server{
-		MaxConcurrentStreams: MaxStreams, MaxReadFrameSize: frameSize, MaxUploadBufferPerStream: streamWindow, MaxUploadBufferPerConnection: connectionWindow,
+		MaxConcurrentStreams: MaxStreams, MaxReadFrameSize: frameSize, MaxUploadBufferPerStream: int32(window), MaxUploadBufferPerConnection: connectionWindow,
 		ReadIdleTimeout: PingInterval, PingTimeout: PingTimeout, WriteByteTimeout: 2 * PingTimeout,
 	}
 	stop := context.AfterFunc(ctx, func() { _ = conn.Close() }) // ends ServeConn
@@ -62,7 +72,7 @@ func Serve(ctx context.Context, conn net.Conn, h http.Handler) {
 	server.ServeConn(conn, &http2.ServeConnOpts{
 		Context: ctx, Handler: h,
 		BaseConfig: &http.Server{ErrorLog: quiet(), MaxHeaderBytes: maxHeader, HTTP2: &http.HTTP2Config{
-			MaxReceiveBufferPerStream: streamWindow, MaxReceiveBufferPerConnection: connectionWindow, MaxReadFrameSize: frameSize,
+			MaxReceiveBufferPerStream: int(window), MaxReceiveBufferPerConnection: connectionWindow, MaxReadFrameSize: frameSize,
 		}},
 	})
 }
@@ -86,11 +96,11 @@ func (w watched) Close() error {
 }
 
 // NewPeer returns the opener of streams of a connection whose other end calls Serve.
-func NewPeer(conn net.Conn) (*Peer, error) {
+func NewPeer(conn net.Conn, window Window) (*Peer, error) {
 	gone := make(chan struct{})
-	w := watched{conn, sync.OnceFunc(func() { close(gone) })}
+	w := watched{&smallFrames{Conn: conn}, sync.OnceFunc(func() { close(gone) })}
 	t, err := http2.ConfigureTransports(&http.Transport{HTTP2: &http.HTTP2Config{
-		MaxReceiveBufferPerStream: streamWindow, MaxReceiveBufferPerConnection: connectionWindow, MaxReadFrameSize: frameSize,
+		MaxReceiveBufferPerStream: int(window), MaxReceiveBufferPerConnection: connectionWindow, MaxReadFrameSize: frameSize,
 	}})
 	if err != nil {
 		return nil, fmt.Errorf("begin HTTP/2: %w", err)

@@ -31,7 +31,7 @@ func pair(tb testing.TB, h http.Handler) *Peer {
 		}
 		secure := tls.Server(c, server.ServerTLS(func(k PublicKey) bool { return k == client.Key }))
 		if Handshake(ctx, secure) == nil {
-			Serve(ctx, secure, h)
+			Serve(ctx, secure, h, Far)
 		}
 	}()
 	c, err := net.Dial("tcp", l.Addr().String())
@@ -42,7 +42,7 @@ func pair(tb testing.TB, h http.Handler) *Peer {
 	if err := Handshake(tb.Context(), secure); err != nil {
 		tb.Fatal(err)
 	}
-	p, err := NewPeer(secure)
+	p, err := NewPeer(secure, Far)
 	if err != nil {
 		tb.Fatal(err)
 	}
@@ -196,7 +196,7 @@ func TestLostPeer(t *testing.T) {
 	near, far := net.Pipe()
 	defer far.Close()
 	go func() { _, _ = io.Copy(io.Discard, far) }()
-	p, err := NewPeer(near)
+	p, err := NewPeer(near, Far)
 	if err != nil {
 		t.Fatal(err)
 	}
