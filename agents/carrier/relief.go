@@ -8,7 +8,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/sonde-operator/sonde/internal/memory"
+	"github.com/sonde-operator/sonde/agents/memory"
 )
 
 // relieve leaves new connections to the app and ends slow ones while memory is short, until ctx ends. The kernel would kill the

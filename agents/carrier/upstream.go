@@ -5,7 +5,7 @@ import (
 	"io"
 	"net"
 
-	"github.com/sonde-operator/sonde/internal/memory"
+	"github.com/sonde-operator/sonde/agents/memory"
 	"github.com/sonde-operator/sonde/internal/wire/tunnel"
 )
 

@@ -12,7 +12,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/sonde-operator/sonde/internal/memory"
+	"github.com/sonde-operator/sonde/agents/memory"
 	"github.com/sonde-operator/sonde/internal/wire/tunnel"
 )
 
