@@ -223,7 +223,9 @@ verify: generate bundle ## Fail if generated files differ from the last commit, 
 lint: export GOMEMLIMIT := 5GiB
 lint: pcapfilter ## Lint, and check the formatting.
 	$(LINT) run ./...
-	for dir in cluster bundle image; do (cd hack/$$dir && go tool -modfile=../lint/go.mod golangci-lint run --config ../../.golangci.yml ./...); done
+	for dir in hack/cluster hack/bundle hack/image test/bench/wireguard; do \
+		(cd $$dir && go tool -modfile='$(CURDIR)/hack/lint/go.mod' golangci-lint run --config '$(CURDIR)/.golangci.yml' ./...); \
+	done
 
 .PHONY: fmt
 fmt: ## Format the code.
@@ -317,15 +319,16 @@ test-full: test ## Run everything, shard by shard.
 ##@ Benchmarks
 ROUNDS ?= 7
 BENCH  ?=
-# The half to run: capture or trace.
+# The part to run: capture, trace or intercept.
 PART   ?= all
 # A partial run (BENCH='-only 512') is neither recorded nor compared.
 BENCH_OUT := $(if $(BENCH),build/bench/part,$(if $(filter all,$(PART)),build/bench,build/bench/$(PART)))
 .PHONY: bench
-bench: deps build ## Measure capture and trace next to their peers, as root (ROUNDS=n, PART=capture|trace), and write docs/benchmarks.md.
+bench: deps build ## Measure captures, traces and intercepts next to their peers, as root (ROUNDS=n, PART=capture|trace|intercept), and write docs/benchmarks.md.
 	go build -o bin/bench ./test/bench
+	cd test/bench/wireguard && go build -o $(CURDIR)/bin/bench-wireguard .
 	bin/bench run -agent $(BIN)/agent -out $(BENCH_OUT) -disk build/bench -part $(PART) -rounds $(ROUNDS) $(BENCH)
-	@[ -n "$(BENCH)" ] || for section in machine capture trace; do \
+	@[ -n "$(BENCH)" ] || for section in machine capture trace intercept; do \
 		[ ! -e $(BENCH_OUT)/$$section.md ] || hack/section.sh docs/benchmarks.md $$section < $(BENCH_OUT)/$$section.md; \
 	done
 

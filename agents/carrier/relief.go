@@ -1,14 +1,13 @@
 package carrier
 
 import (
-	"cmp"
 	"context"
 	"net"
 	"runtime"
-	"slices"
 	"time"
 
 	"github.com/sonde-operator/sonde/agents/memory"
+	"github.com/sonde-operator/sonde/internal/wire/tunnel"
 )
 
 // relieve leaves new connections to the app and ends slow ones while memory is short, until ctx ends. The kernel would kill the
@@ -21,42 +20,35 @@ func (c *Carrier) relieve(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		case now := <-ticker.C:
-			c.relieveAt(now, memory.Short())
+			c.relieveAt(now, memory.Excess())
 		}
 	}
 }
 
-func (c *Carrier) relieveAt(now time.Time, short bool) {
+func (c *Carrier) relieveAt(now time.Time, excess int) {
+	short := excess > 0
 	was := c.short.Swap(short)
-	slow := c.slow(now)
+	worst := memory.Worst(c.waiting(now), excess)
 	switch {
 	case !short && was:
 		c.cfg.Log.Info("Memory is not short any more")
 		c.maybeRoom(len(c.all()))
-	case !short:
-	default:
-		if c.steerer.setFull(true) {
-			c.cfg.Log.Warn("Memory is short; the app gets new connections")
-			c.kickSteerer()
-		}
-		for _, one := range slow {
+	case short && c.steerer.setFull(true):
+		c.cfg.Log.Warn("Memory is short; the app gets new connections")
+		c.kickSteerer()
+	}
+	if len(worst) > 0 {
+		c.cfg.Log.Warn("Ending connections that are not read, because memory is short", "connections", len(worst))
+		for _, one := range worst {
 			one.close(true)
 		}
-		if len(slow) > 0 {
-			c.cfg.Log.Warn("Ending connections that are not read, because memory is short", "connections", len(slow))
-			runtime.GC()
-		}
+		runtime.GC()
 	}
 }
 
-// slow returns a part of the connections that may hold unread bytes of a client: a quarter of those of the peer that has the most, the
-// slowest first.
-func (c *Carrier) slow(now time.Time) []*conn {
-	type waiting struct {
-		conn  *conn
-		moved int64
-	}
-	byPeer := map[string][]waiting{}
+// waiting returns the connections that may hold unread bytes of a client, of the peer that has the most of them.
+func (c *Carrier) waiting(now time.Time) []memory.Waiter[*conn] {
+	byPeer := map[string][]memory.Waiter[*conn]{}
 	most := ""
 	for _, one := range c.all() {
 		one.mu.Lock()
@@ -65,21 +57,15 @@ func (c *Carrier) slow(now time.Time) []*conn {
 		if up == nil {
 			continue
 		}
-		moved := up.flow.Moved()
-		if !up.flow.Waits(now, memory.CheckInterval) {
+		w := memory.Waiter[*conn]{Of: one, Holds: int(tunnel.Near), Moved: up.flow.Moved(), Waits: up.flow.Waits(now)}
+		if w.Waits <= memory.CheckInterval {
 			continue
 		}
 		peer, _, _ := net.SplitHostPort(one.down.RemoteAddr().String())
-		byPeer[peer] = append(byPeer[peer], waiting{one, moved})
+		byPeer[peer] = append(byPeer[peer], w)
 		if len(byPeer[peer]) > len(byPeer[most]) {
 			most = peer
 		}
 	}
-	all := byPeer[most]
-	slices.SortFunc(all, func(a, b waiting) int { return cmp.Compare(a.moved, b.moved) })
-	var conns []*conn
-	for _, w := range all[:(len(all)+3)/4] {
-		conns = append(conns, w.conn)
-	}
-	return conns
+	return byPeer[most]
 }

@@ -31,7 +31,7 @@ func TestShortMemory(t *testing.T) {
 	await(t, "steering", func() bool { return len(f.pod.steered()) == 1 })
 	slow, good := f.dial(t), f.dial(t)
 	_, _ = io.WriteString(slow, request("GET /flood", "X-User: alice"))
-	await(t, "a connection that is not read", func() bool { return len(f.slow(time.Now())) == 1 })
+	await(t, "a connection that is not read", func() bool { return len(f.waiting(time.Now())) == 1 })
 	said := bufio.NewReader(good)
 	say := func() {
 		t.Helper()
@@ -46,7 +46,7 @@ func TestShortMemory(t *testing.T) {
 		_ = r.Body.Close()
 	}
 	say()
-	f.relieveAt(time.Now().Add(time.Second), true)
+	f.relieveAt(time.Now(), 1)
 	await(t, "the end of steering", func() bool {
 		s := f.pod.steered()
 		return !s[len(s)-1].on
@@ -55,7 +55,7 @@ func TestShortMemory(t *testing.T) {
 		t.Errorf("the connection that is not read ends with %v", err)
 	}
 	say()
-	f.relieveAt(time.Now(), false)
+	f.relieveAt(time.Now(), 0)
 	await(t, "steering again", func() bool {
 		s := f.pod.steered()
 		return s[len(s)-1].on

@@ -2,27 +2,30 @@
 package memory
 
 import (
+	"cmp"
 	"io"
 	"math"
 	"runtime/debug"
 	"runtime/metrics"
+	"slices"
 	"sync/atomic"
 	"time"
 )
 
-// CheckInterval is how often to ask Short. In this time a link of 1 Gbit/s brings 32 MB.
+// CheckInterval is how often to ask for the Excess. In this time a link of 1 Gbit/s brings 32 MB.
 const CheckInterval = 250 * time.Millisecond
 
-// Short reports whether what the last garbage collection found in use is more than six tenths of GOMEMLIMIT. Call runtime.GC after
-// memory was given up, so that the next call knows of it. Without GOMEMLIMIT memory is never short.
-func Short() bool {
+// Excess returns the bytes by which what the last garbage collection found in use is more than seven tenths of GOMEMLIMIT. Memory is
+// short if there are any. Call runtime.GC after memory was given up, so that the next call knows of it. Without GOMEMLIMIT there is no
+// excess.
+func Excess() int {
 	limit := debug.SetMemoryLimit(-1)
 	if limit == math.MaxInt64 {
-		return false
+		return 0
 	}
 	samples := []metrics.Sample{{Name: "/gc/heap/live:bytes"}, {Name: "/memory/classes/heap/stacks:bytes"}}
 	metrics.Read(samples)
-	return samples[0].Value.Uint64()+samples[1].Value.Uint64() > uint64(limit)/10*6
+	return max(0, int(samples[0].Value.Uint64()+samples[1].Value.Uint64())-int(limit/10*7))
 }
 
 // Flow is one direction of bytes that are relayed. Bytes that its reader does not take pile up in front of it. One goroutine reads;
@@ -54,17 +57,44 @@ func (f *Flow) Read(from io.Reader, b []byte) (int, error) {
 	return n, err
 }
 
-// Waits reports whether bytes may have piled up for a time: the source has had more than was read, or nothing was read.
-func (f *Flow) Waits(now time.Time, d time.Duration) bool {
+// Waits returns for how long bytes may have piled up: the source has had more than was read, or nothing was read. It is 0 if they
+// do not.
+func (f *Flow) Waits(now time.Time) time.Duration {
 	if f.reading.Load() {
-		return false
+		return 0
 	}
 	since := f.full.Load()
 	if since == 0 {
 		since = f.left.Load()
 	}
-	return since != 0 && now.Sub(time.Unix(0, since)) > d
+	if since == 0 {
+		return 0
+	}
+	return max(0, now.Sub(time.Unix(0, since)))
 }
 
 // Moved returns the bytes since its last call.
 func (f *Flow) Moved() int64 { return f.moved.Swap(0) }
+
+// Waiter is something whose end frees memory.
+type Waiter[T any] struct {
+	Of    T
+	Holds int // bytes at most
+	// Moved bytes since the last check, and how long it Waits.
+	Moved int64
+	Waits time.Duration
+}
+
+// Worst returns those that are to end to free some bytes: the ones that moved the least, and of these the ones that wait the longest.
+func Worst[T any](all []Waiter[T], free int) []T {
+	slices.SortFunc(all, func(a, b Waiter[T]) int { return cmp.Or(cmp.Compare(a.Moved, b.Moved), cmp.Compare(b.Waits, a.Waits)) })
+	var worst []T
+	for _, w := range all {
+		if free <= 0 {
+			break
+		}
+		free -= w.Holds
+		worst = append(worst, w.Of)
+	}
+	return worst
+}

@@ -1,13 +1,11 @@
 package stowaway
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"io"
 	"net/http"
 	"runtime"
-	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -226,7 +224,7 @@ func (s *server) relieve(ctx context.Context) error {
 		case <-ctx.Done():
 			return nil
 		case now := <-ticker.C:
-			if n := s.relieveAt(now, memory.Short()); n > 0 {
+			if n := s.relieveAt(now, memory.Excess()); n > 0 {
 				s.log.Warn("Ending streams that are not read, because memory is short", "streams", n)
 				runtime.GC()
 			}
@@ -234,46 +232,42 @@ func (s *server) relieve(ctx context.Context) error {
 	}
 }
 
-// relieveAt ends the slowest streams of the namespace whose streams hold the most, if memory is short. It ends one in four of those
-// that may hold something, so that a few checks are enough.
-func (s *server) relieveAt(now time.Time, short bool) int {
+// relieveAt ends the slowest streams of the namespace whose streams hold the most, until they held the excess.
+func (s *server) relieveAt(now time.Time, excess int) int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.short, s.crowding = short, ""
-	type slow struct {
-		stream *stream
-		moved  int64
-	}
-	waiting, held := map[string][]slow{}, map[string]int{}
+	s.short, s.crowding = excess > 0, ""
+	waiting, held := map[string][]memory.Waiter[*stream]{}, map[string]int{}
 	for _, session := range s.sessions {
 		for st := range session.streams {
-			moved, holds := st.toClient.Moved()+st.toCarrier.Moved(), 0
-			if st.toClient.Waits(now, memory.CheckInterval) {
-				holds += int(tunnel.Near)
-			}
-			if st.toCarrier.Waits(now, memory.CheckInterval) {
-				holds += int(tunnel.Far)
-			}
-			if holds > 0 {
+			if w := st.waits(now); w.Holds > 0 {
 				namespace := session.namespace()
-				waiting[namespace] = append(waiting[namespace], slow{st, moved})
-				held[namespace] += holds
+				waiting[namespace] = append(waiting[namespace], w)
+				held[namespace] += w.Holds
 			}
 		}
 	}
-	if !short {
-		return 0
-	}
 	for namespace, n := range held {
-		if n > held[s.crowding] {
+		if s.short && n > held[s.crowding] {
 			s.crowding = namespace
 		}
 	}
-	all := waiting[s.crowding]
-	slices.SortFunc(all, func(a, b slow) int { return cmp.Compare(a.moved, b.moved) })
-	all = all[:(len(all)+3)/4]
-	for _, o := range all {
-		o.stream.cancel()
+	worst := memory.Worst(waiting[s.crowding], excess)
+	for _, st := range worst {
+		st.cancel()
 	}
-	return len(all)
+	return len(worst)
+}
+
+// waits returns what the stream may hold.
+func (st *stream) waits(now time.Time) memory.Waiter[*stream] {
+	toClient, toCarrier := st.toClient.Waits(now), st.toCarrier.Waits(now)
+	w := memory.Waiter[*stream]{Of: st, Moved: st.toClient.Moved() + st.toCarrier.Moved(), Waits: max(toClient, toCarrier)}
+	if toClient > memory.CheckInterval {
+		w.Holds += int(tunnel.Near)
+	}
+	if toCarrier > memory.CheckInterval {
+		w.Holds += int(tunnel.Far)
+	}
+	return w
 }

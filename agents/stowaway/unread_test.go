@@ -41,7 +41,7 @@ func TestRelief(t *testing.T) {
 		add(flood, fmt.Sprint("flood, idle ", i), 1, false)
 	}
 	later := time.Now().Add(time.Second)
-	if n := s.relieveAt(later, false); n != 0 || s.short {
+	if n := s.relieveAt(later, 0); n != 0 || s.short {
 		t.Errorf("%d streams are ended without need", n)
 	}
 	for st := range flood.streams { // what moved since the last check counts
@@ -51,7 +51,7 @@ func TestRelief(t *testing.T) {
 	for i := 1; i <= 4; i++ {
 		add(flood, fmt.Sprint("flood ", i), i, true)
 	}
-	if n := s.relieveAt(later, true); n != 1 || !ended["flood 1"] || len(ended) != 1 {
+	if n := s.relieveAt(later, 1); n != 1 || !ended["flood 1"] || len(ended) != 1 {
 		t.Errorf("%d streams are ended: %v, want the slowest one of the flood", n, ended)
 	}
 	if !s.short || s.crowding != "flood" {

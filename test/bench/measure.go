@@ -11,6 +11,7 @@ import (
 	"github.com/sonde-operator/sonde/test/bench/capture"
 	"github.com/sonde-operator/sonde/test/bench/figures"
 	"github.com/sonde-operator/sonde/test/bench/host"
+	"github.com/sonde-operator/sonde/test/bench/intercept"
 	"github.com/sonde-operator/sonde/test/bench/trace"
 )
 
@@ -31,13 +32,18 @@ func measureAll(ctx context.Context, b *host.Env, o *options, log io.Writer) (*f
 			return nil, err
 		}
 	}
-	if o.part != partTrace {
+	if o.has(partCapture) {
 		if err := measureCaptures(ctx, b, o, res, log); err != nil {
 			return nil, err
 		}
 	}
-	if o.part != partCapture {
+	if o.has(partTrace) {
 		if err := measureTraces(ctx, b, o, res, log); err != nil {
+			return nil, err
+		}
+	}
+	if o.has(partIntercept) && o.only == "" {
+		if err := measureIntercepts(ctx, b, o, res, log); err != nil {
 			return nil, err
 		}
 	}
@@ -97,6 +103,24 @@ func measureTraces(ctx context.Context, b *host.Env, o *options, res *figures.Re
 	err := trace.SearchRates(ctx, b, res, o.turns*figures.LoopByName(figures.LoopRead).Times)
 	fmt.Fprintf(log, "traces, search of rates: %s\n", time.Since(began).Round(time.Second))
 	return err
+}
+
+// measureIntercepts measures the data path of an intercept.
+func measureIntercepts(ctx context.Context, b *host.Env, o *options, res *figures.Results, log io.Writer) error {
+	version, err := intercept.WireGuardVersion(o.tunnel.WireGuard)
+	if err != nil {
+		return err
+	}
+	res.Machine.Versions["wireguard"], res.Intercept.Load = version, host.Load()
+	for round := range o.rounds {
+		began := time.Now()
+		if err := intercept.Round(ctx, b, round, &o.tunnel, &res.Intercept); err != nil {
+			return err
+		}
+		fmt.Fprintf(log, "intercepts, round %d of %d: %s\n", round+1, o.rounds, time.Since(began).Round(time.Second))
+	}
+	res.Intercept.LoadAfter = host.Load()
+	return nil
 }
 
 // wants reports whether a scenario is to be measured.

@@ -1,4 +1,4 @@
-// Package benchtest opens a benchmark environment for the tests of capture and trace.
+// Package benchtest opens a benchmark environment for the tests of capture, trace and intercept.
 package benchtest
 
 import (

@@ -9,10 +9,7 @@ import (
 	"io"
 	"net"
 	"os"
-	"runtime"
 	"time"
-
-	"golang.org/x/sys/unix"
 
 	"github.com/sonde-operator/sonde/test/bench/host"
 )
@@ -67,7 +64,7 @@ func runStream(args []string) error {
 // connectStream connects the sender's namespace to the target's.
 func connectStream(ctx context.Context) (in, out net.Conn, err error) {
 	var listener net.Listener
-	err = inNamespace(host.NetnsFD, func() (err error) {
+	err = host.InNamespace(host.NetnsFD, func() (err error) {
 		listener, err = (&net.ListenConfig{}).Listen(ctx, "tcp4", net.JoinHostPort(host.TargetIP, streamPort))
 		return err
 	})
@@ -75,7 +72,7 @@ func connectStream(ctx context.Context) (in, out net.Conn, err error) {
 		return nil, nil, err
 	}
 	defer listener.Close()
-	err = inNamespace(host.StreamFD, func() (err error) {
+	err = host.InNamespace(host.StreamFD, func() (err error) {
 		out, err = (&net.Dialer{}).DialContext(ctx, "tcp4", net.JoinHostPort(host.TargetIP, streamPort))
 		return err
 	})
@@ -86,18 +83,4 @@ func connectStream(ctx context.Context) (in, out net.Conn, err error) {
 		return nil, nil, err
 	}
 	return in, out, errors.Join(in.(*net.TCPConn).SetReadBuffer(streamWindow), out.(*net.TCPConn).SetWriteBuffer(streamWindow))
-}
-
-// inNamespace runs fn on a thread of its own in a network namespace.
-func inNamespace(fd int, fn func() error) error {
-	done := make(chan error)
-	go func() {
-		runtime.LockOSThread() // never unlocked, so that the thread ends with the goroutine
-		if err := unix.Setns(fd, unix.CLONE_NEWNET); err != nil {
-			done <- fmt.Errorf("enter network namespace: %w", err)
-			return
-		}
-		done <- fn()
-	}()
-	return <-done
 }

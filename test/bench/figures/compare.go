@@ -25,6 +25,8 @@ func Compare(w io.Writer, a, b *Results) error {
 	}
 	traces, far := compareTraces(w, a, b)
 	compared, apart = compared+traces, apart+far
+	intercepts, far := compareIntercepts(w, &a.Intercept, &b.Intercept)
+	compared, apart = compared+intercepts, apart+far
 	switch {
 	case compared == 0:
 		return errors.New("the two runs have no scenario in common")
@@ -66,6 +68,25 @@ func compareTraces(w io.Writer, a, b *Results) (compared, apart int) {
 		}
 		what, _, _ := strings.Cut(g.text, ":")
 		fmt.Fprintf(w, "%s: 1/%.0f and 1/%.0f of bpftrace's, %.1f %% apart: %s\n", what, one, two, 100*off, verdict)
+	}
+	return compared, apart
+}
+
+// compareIntercepts prints the figures of the goals of intercepts, in two runs.
+func compareIntercepts(w io.Writer, a, b *Intercept) (compared, apart int) {
+	for _, g := range interceptGoals {
+		one, two := g.each(a), g.each(b)
+		if len(one) == 0 || len(two) == 0 {
+			continue
+		}
+		compared++
+		off := math.Abs(MedianOf(one)/MedianOf(two) - 1)
+		verdict := "agree"
+		if off > agreement {
+			verdict = "DIFFER"
+			apart++
+		}
+		fmt.Fprintf(w, "%s: %s and %s, %.1f %% apart: %s\n", g.text, g.show(one), g.show(two), 100*off, verdict)
 	}
 	return compared, apart
 }

@@ -19,7 +19,7 @@ const (
 	SenderLink = "peer0"
 	BesideLink = "peer1"
 	TargetIP   = "10.77.0.1"
-	senderIP   = "10.77.0.2"
+	SenderIP   = "10.77.0.2"
 
 	besideIP     = "10.77.1.1"
 	besidePeerIP = "10.77.1.2"
@@ -39,7 +39,7 @@ func newNetwork() (*Network, error) {
 			return nil, errors.Join(err, n.close())
 		}
 	}
-	err := errors.Join(n.connect(n.Target, SenderLink, TargetIP, senderIP), n.connect(n.beside, BesideLink, besideIP, besidePeerIP))
+	err := errors.Join(n.connect(n.Target, SenderLink, TargetIP, SenderIP), n.connect(n.beside, BesideLink, besideIP, besidePeerIP))
 	if err != nil {
 		return nil, errors.Join(err, n.close())
 	}

@@ -55,6 +55,25 @@ func Enter(fd int) error {
 	return nil
 }
 
+// InNamespace runs fn on a thread of its own in a network namespace. Sockets that fn makes stay there.
+func InNamespace(fd int, fn func() error) error {
+	done := make(chan error)
+	go func() {
+		runtime.LockOSThread() // never unlocked, so that the thread ends with the goroutine
+		if err := Enter(fd); err != nil {
+			done <- err
+			return
+		}
+		done <- fn()
+	}()
+	return <-done
+}
+
+// InsideCommand returns the command of a program all of whose threads are in a network namespace.
+func InsideCommand(ctx context.Context, namespace *os.File, program string, args ...string) *exec.Cmd {
+	return RoleCommand(ctx, "role-inside", -1, []*os.File{namespace}, append([]string{program}, args...)...)
+}
+
 // RoleCommand returns the command of a child process. The kernel kills it when bench ends.
 func RoleCommand(ctx context.Context, role string, cpu int, namespaces []*os.File, args ...string) *exec.Cmd {
 	cmd := exec.CommandContext(ctx, "/proc/self/exe", append([]string{role, strconv.Itoa(cpu)}, args...)...)
