@@ -12,6 +12,7 @@ import (
 	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
@@ -141,5 +142,44 @@ func TestJobPodsComeInPages(t *testing.T) {
 	}
 	if diff := cmp.Diff([]string{"job-0", "job-1", "job-2"}, o.users); diff != "" {
 		t.Errorf("users (-want +got):\n%s", diff)
+	}
+}
+
+// TestPodsOfAClaim: a claim that very many Pods use is left alone, with an error that says what to do.
+func TestPodsOfAClaim(t *testing.T) {
+	pods := make([]client.Object, maxPods)
+	for i := range pods {
+		pods[i] = targetPod(fmt.Sprint(i))
+	}
+	w := newWorld(t, append(pods[1:], fluentPVC())...)
+	if found, err := podsOf(t.Context(), w.Client, "shop", claimName); err != nil || len(found) != maxPods-1 {
+		t.Fatalf("%d Pods, %v", len(found), err)
+	}
+	if err := w.Create(t.Context(), pods[0]); err != nil {
+		t.Fatal(err)
+	}
+	_, err := w.r.Reconcile(t.Context(), ctrl.Request{NamespacedName: client.ObjectKey{Namespace: "shop", Name: claimName}})
+	if err == nil || !strings.Contains(err.Error(), "used by 100 Pods or more: delete some") {
+		t.Errorf("error %v", err)
+	}
+	if w.writes != 0 {
+		t.Errorf("%d writes, want none", w.writes)
+	}
+}
+
+// TestPodsThatWakeBindings: a Pod wakes the claim that its signed annotation names. Without it, it only wakes bindings that exist: else
+// anybody could fill the queue with names.
+func TestPodsThatWakeBindings(t *testing.T) {
+	signed, forged, copied := targetPod("1"), targetPod("2"), targetPod("3")
+	forged.Annotations[sondev1.AnnotationClaim] = "logs." + claimName + ".forged"
+	delete(copied.Annotations, sondev1.AnnotationClaim)
+	w := newWorld(t, fluentPVC(), signed)
+	wakes := func(pod *corev1.Pod) int { return len(w.r.bindingsOf(t.Context(), pod)) }
+	if wakes(signed) != 1 || wakes(forged) != 0 || wakes(copied) != 0 {
+		t.Errorf("signed wakes %d, forged %d, without an annotation %d; want 1, 0, 0", wakes(signed), wakes(forged), wakes(copied))
+	}
+	w.settled()
+	if wakes(signed) != 1 || wakes(forged) != 1 || wakes(copied) != 1 {
+		t.Errorf("with a binding signed wakes %d, forged %d, without an annotation %d; want 1 each", wakes(signed), wakes(forged), wakes(copied))
 	}
 }
