@@ -98,14 +98,18 @@ func (c *conn) next() bool {
 	return c.request()
 }
 
-// notHTTP1 handles a connection that does not begin like HTTP/1. A later version may read the server name of TLS here.
+// notHTTP1 handles a connection that does not begin like HTTP/1.
 func (c *conn) notHTTP1() {
-	rest := c.routes().liveRest()
-	if rest != nil && bytes.HasPrefix(c.in.bytes(), []byte(prefaceLine)) {
+	p := c.routes()
+	rest := p.liveRest()
+	switch {
+	case rest != nil && bytes.HasPrefix(c.in.bytes(), []byte(prefaceLine)):
 		c.firstHTTP2(rest)
-		return
+	case p.tls && c.in.bytes()[0] == recordHandshake:
+		c.firstTLS(p)
+	default:
+		c.pin(rest)
 	}
-	c.pin(rest)
 }
 
 // settle waits for the end of the exchange. If the connection is pinned, it relays all of it and returns false.

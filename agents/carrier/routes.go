@@ -39,6 +39,8 @@ type portRoutes struct {
 	// all of them.
 	all  []*route
 	live bool
+	// tls: a match selects connections of TLS.
+	tls bool
 }
 
 // routing is one state of the table. It does not change.
@@ -101,6 +103,7 @@ func (r *routing) add(to *route, port uint16) {
 	switch {
 	case to.match != nil:
 		p.matching = append(p.matching, to)
+		p.tls = p.tls || to.match.TLS()
 	case p.rest == nil: // admission allows one
 		p.rest = to
 	}
@@ -125,10 +128,20 @@ func (p *portRoutes) choose(h *head) *route {
 	if h.probe {
 		return nil
 	}
+	return p.oldest(func(m *httpmatch.Matcher) bool { return m.Matches(&h.Request) })
+}
+
+// chooseServerName is choose for a TLS connection.
+func (p *portRoutes) chooseServerName(name string) *route {
+	return p.oldest(func(m *httpmatch.Matcher) bool { return m.MatchesServerName(name) })
+}
+
+// oldest returns the oldest route whose match holds, or the one without a match. It is nil if that one's client is not connected.
+func (p *portRoutes) oldest(holds func(*httpmatch.Matcher) bool) *route {
 	var chosen *route
 	for _, r := range p.matching {
 		switch {
-		case !r.match.Matches(&h.Request):
+		case !holds(r.match):
 		case chosen == nil:
 			chosen = r
 		default:

@@ -75,9 +75,10 @@ type HeaderMatch struct {
 	TextMatch `json:",inline"`
 }
 
-// InterceptMatch selects HTTP/1 requests.
+// InterceptMatch selects HTTP/1 requests, or connections of TLS.
 //
-// +kubebuilder:validation:XValidation:rule="has(self.headers) || has(self.path) || has(self.method)",message="name a condition: set headers, path or method, or leave match out to intercept every connection"
+// +kubebuilder:validation:XValidation:rule="has(self.headers) || has(self.path) || has(self.method) || has(self.serverName)",message="name a condition: set headers, path, method or serverName, or leave match out to intercept every connection"
+// +kubebuilder:validation:XValidation:rule="!has(self.serverName) || !(has(self.headers) || has(self.path) || has(self.method))",message="serverName stands alone: the headers, path and method of a TLS connection are encrypted; leave them out, or leave serverName out"
 type InterceptMatch struct {
 	// require All conditions, or Any of them; by default All.
 	// +optional
@@ -98,6 +99,10 @@ type InterceptMatch struct {
 	// method of the request, like GET.
 	// +optional
 	Method *TextMatch `json:"method,omitempty"`
+
+	// serverName that a TLS connection asks for (SNI), in lower case. The client gets the whole connection, still encrypted.
+	// +optional
+	ServerName *TextMatch `json:"serverName,omitempty"`
 }
 
 // InterceptRequestSpec selects the port of a workload, the requests, and who answers them. It is immutable.

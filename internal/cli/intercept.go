@@ -51,7 +51,7 @@ Exit code: 0 the intercept has ended; 1 error; 130 interrupted twice.`,
 		Example: interceptExamples,
 		Args:    oneArgument("TARGET, like deploy/web"),
 		PreRunE: func(cmd *cobra.Command, _ []string) error {
-			return rejectEmpty(cmd, "to", "header", "path", "path-prefix", "path-regex", "method", "container", "probes", "expires-after", "grace-period")
+			return rejectEmpty(cmd, "to", "header", "path", "path-prefix", "path-regex", "method", "server-name", "container", "probes", "expires-after", "grace-period")
 		},
 		RunE: func(cmd *cobra.Command, args []string) error { return c.run(cmd.Context(), args[0]) },
 	}
@@ -63,6 +63,7 @@ Exit code: 0 the intercept has ended; 1 error; 130 interrupted twice.`,
 	f.StringVar(&r.PathPrefix, "path-prefix", "", "Only requests to paths that begin with this")
 	f.StringVar(&r.PathRegex, "path-regex", "", "Only requests to paths that match this regular expression (RE2) as a whole")
 	f.StringVar(&r.Method, "method", "", "Only requests with this method, like GET")
+	f.StringVar(&r.ServerName, "server-name", "", "Only TLS connections that ask for this name (SNI), still encrypted")
 	f.BoolVar(&r.Any, "any", false, "One of the conditions is enough")
 	f.StringVar(&r.Container, "container", "", "Container that has the port; it must exist")
 	f.StringVar(&r.Probes, "probes", "", "Who answers the kubelet's TCP probes: app or client (default app). HTTP and gRPC probes always go to the app")

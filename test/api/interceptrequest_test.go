@@ -39,6 +39,8 @@ func TestInterceptRequestRules(t *testing.T) {
 		"a path":                   {fields: path(map[string]any{"prefix": "/api"})},
 		"two conditions of a path": {fields: path(map[string]any{"prefix": "/api", "exact": "/api"}), want: "exactly one of exact, prefix and regex"},
 		"no condition of a path":   {fields: path(map[string]any{}), want: "exactly one of exact, prefix and regex"},
+		"a server name":            {fields: map[string]any{"match": map[string]any{"serverName": map[string]any{"exact": "shop.example"}}}},
+		"a server name and a path": {fields: map[string]any{"match": map[string]any{"serverName": map[string]any{"exact": "x"}, "path": map[string]any{"exact": "/"}}}, want: "serverName stands alone"},
 		"an empty match":           {fields: map[string]any{"match": map[string]any{}}, want: "name a condition"},
 		"a header":                 {fields: map[string]any{"match": map[string]any{"headers": []any{map[string]any{"name": "x", "exact": ""}}}}},
 		"a header without a value": {fields: map[string]any{"match": map[string]any{"headers": []any{map[string]any{"name": "x"}}}}, want: "exactly one of exact, prefix and regex"},

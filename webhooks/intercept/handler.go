@@ -142,6 +142,9 @@ func (h *Handler) checkOthers(ctx context.Context, r *sondev1.InterceptRequest, 
 			home++
 		}
 		namespace, with := o.AgentTarget()
+		if o.Spec.ClientKey == r.Spec.ClientKey {
+			return admission.Invalid("clientKey: another InterceptRequest has the same key, and only one of the two could be served: let kubectl sonde intercept create the request")
+		}
 		if namespace != in || with != ref || o.Spec.TargetContainerPort != r.Spec.TargetContainerPort {
 			continue
 		}

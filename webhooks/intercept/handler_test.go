@@ -99,6 +99,10 @@ func TestCreate(t *testing.T) {
 		"a match beside all":        {change: header(), objects: []client.Object{other(nil)}},
 		"another port":              {change: changes{"targetContainerPort": 9090}, objects: []client.Object{other(nil)}},
 		"the same match":            {change: header(), objects: []client.Object{other(takes("X-Dev", "alice"))}, code: webhooktest.Invalid, want: []string{"shop/hers has the same match"}},
+		"a copied key": {
+			change: changes{"targetContainerPort": 9090}, objects: []client.Object{other(func(r *sondev1.InterceptRequest) { r.Spec.ClientKey = "k" })},
+			code: webhooktest.Invalid, want: []string{"another InterceptRequest has the same key"},
+		},
 		"another match":             {change: header(), objects: []client.Object{other(takes("X-Dev", "bob"))}},
 		"the other one has expired": {objects: []client.Object{other(func(r *sondev1.InterceptRequest) { r.Status.Phase = sondev1.InterceptEnded })}},
 	} {

@@ -27,7 +27,7 @@ type Request struct {
 	// Headers are NAME=VALUE. Paths and the method are conditions of the API.
 	Headers                     []string
 	Path, PathPrefix, PathRegex string
-	Method                      string
+	Method, ServerName          string
 	// Any means that one condition is enough.
 	Any                               bool
 	Probes, ExpiresAfter, GracePeriod string
@@ -124,6 +124,12 @@ func (r *Request) match() (*v1alpha1.InterceptMatch, error) {
 	}
 	if r.Method != "" {
 		m.Method = &v1alpha1.TextMatch{Exact: &r.Method}
+	}
+	if r.ServerName != "" {
+		if len(m.Headers) > 0 || m.Path != nil || m.Method != nil || r.Any {
+			return nil, errors.New("--server-name stands alone, because TLS hides headers, path and method: omit the other conditions, and --any")
+		}
+		return &v1alpha1.InterceptMatch{Require: v1alpha1.MatchAll, ServerName: &v1alpha1.TextMatch{Exact: new(strings.ToLower(r.ServerName))}}, nil
 	}
 	if len(m.Headers) == 0 && m.Path == nil && m.Method == nil {
 		if r.Any {

@@ -40,11 +40,16 @@ func TestBuild(t *testing.T) {
 			change: func(r *Request) { r.PathRegex = "/v[12]/.*" }, wantTo: "127.0.0.1:3000",
 			wantMatch: &v1alpha1.InterceptMatch{Require: v1alpha1.MatchAll, Path: &v1alpha1.TextMatch{Regex: new("/v[12]/.*")}},
 		},
-		"bad regex":      {change: func(r *Request) { r.PathRegex = "(" }, wantErr: "--path-regex: "},
-		"two paths":      {change: func(r *Request) { r.Path, r.PathPrefix = "/x", "/y" }, wantErr: "exclude each other"},
-		"any of nothing": {change: func(r *Request) { r.Any = true }, wantErr: "--any needs conditions"},
-		"bad time":       {change: func(r *Request) { r.ExpiresAfter = "soon" }, wantErr: "--expires-after: "},
-		"bad probes":     {change: func(r *Request) { r.Probes = "me" }, wantErr: `--probes "me": write app or client`},
+		"bad regex": {change: func(r *Request) { r.PathRegex = "(" }, wantErr: "--path-regex: "},
+		"two paths": {change: func(r *Request) { r.Path, r.PathPrefix = "/x", "/y" }, wantErr: "exclude each other"},
+		"server name": {
+			change: func(r *Request) { r.ServerName = "Shop.example" }, wantTo: "127.0.0.1:3000",
+			wantMatch: &v1alpha1.InterceptMatch{Require: v1alpha1.MatchAll, ServerName: &v1alpha1.TextMatch{Exact: new("shop.example")}},
+		},
+		"server name and path": {change: func(r *Request) { r.ServerName, r.Path = "x", "/" }, wantErr: "--server-name stands alone"},
+		"any of nothing":       {change: func(r *Request) { r.Any = true }, wantErr: "--any needs conditions"},
+		"bad time":             {change: func(r *Request) { r.ExpiresAfter = "soon" }, wantErr: "--expires-after: "},
+		"bad probes":           {change: func(r *Request) { r.Probes = "me" }, wantErr: `--probes "me": write app or client`},
 	} {
 		t.Run(name, func(t *testing.T) {
 			r := Request{Target: v1alpha1.TargetReference{Kind: v1alpha1.TargetDeployment, Name: "web"}, Namespace: "shop", TargetNamespace: "shop", Port: 8080, To: "3000", Probes: "client"}

@@ -15,7 +15,7 @@ func Match(m *sondev1.InterceptMatch) *httpmatch.Match {
 	if m == nil {
 		return nil
 	}
-	to := &httpmatch.Match{Require: httpmatch.Require(m.Require), Method: text(m.Method), Path: text(m.Path)}
+	to := &httpmatch.Match{Require: httpmatch.Require(m.Require), Method: text(m.Method), Path: text(m.Path), ServerName: text(m.ServerName)}
 	for i := range m.Headers {
 		h := &m.Headers[i]
 		to.Headers = append(to.Headers, httpmatch.Header{Name: h.Name, Text: *text(&h.TextMatch)})

@@ -1,4 +1,4 @@
-// Package httpmatch decides which HTTP requests an intercept takes. The webhook compiles a match to check it, and the carrier
+// Package httpmatch decides which HTTP requests and TLS connections an intercept takes. The webhook compiles a match to check it, and the carrier
 // compiles it again to use it.
 package httpmatch
 
@@ -36,13 +36,15 @@ type Header struct {
 	Text
 }
 
-// Match selects requests.
+// Match selects requests of HTTP/1, or connections of TLS.
 type Match struct {
 	Require Require `json:"require,omitempty"`
 	Method  *Text   `json:"method,omitempty"`
 	// Path of the request as it was sent, without decoding, and without the query.
 	Path    *Text    `json:"path,omitempty"`
 	Headers []Header `json:"headers,omitempty"`
+	// ServerName of a TLS connection (SNI), in lower case. The other conditions cannot be seen in TLS, so it stands alone.
+	ServerName *Text `json:"serverName,omitempty"`
 }
 
 // Request is what a match looks at.
@@ -59,6 +61,8 @@ type Field struct{ Name, Value string }
 type Matcher struct {
 	any        bool
 	conditions []func(*Request) bool
+	// serverName is the condition of a match for TLS, which has no others.
+	serverName func(string) bool
 }
 
 // Compile checks the match. The error names the condition that is wrong.
@@ -66,6 +70,9 @@ func (m *Match) Compile() (*Matcher, error) {
 	c := &Matcher{any: m.Require == Any}
 	if m.Require != "" && m.Require != All && m.Require != Any {
 		return nil, fmt.Errorf("require: %q is neither All nor Any", m.Require)
+	}
+	if m.ServerName != nil {
+		return m.compileServerName()
 	}
 	for _, of := range []struct {
 		name  string
@@ -96,9 +103,25 @@ func (m *Match) Compile() (*Matcher, error) {
 		c.conditions = append(c.conditions, func(r *Request) bool { return r.has(h.Name, holds) })
 	}
 	if len(c.conditions) == 0 {
-		return nil, errors.New("no condition: write method, path or headers, or leave match out to take all requests")
+		return nil, errors.New("no condition: write method, path, headers or serverName, or leave match out to take all requests")
 	}
 	return c, nil
+}
+
+func (m *Match) compileServerName() (*Matcher, error) {
+	if m.Method != nil || m.Path != nil || len(m.Headers) > 0 {
+		return nil, errors.New("serverName: it stands alone, because TLS hides method, path and headers")
+	}
+	for _, s := range []*string{m.ServerName.Exact, m.ServerName.Prefix} {
+		if s != nil && *s != strings.ToLower(*s) {
+			return nil, fmt.Errorf("serverName: write %q in lower case", *s)
+		}
+	}
+	holds, err := m.ServerName.compile()
+	if err != nil {
+		return nil, fmt.Errorf("serverName: %w", err)
+	}
+	return &Matcher{serverName: holds}, nil
 }
 
 func (t *Text) compile() (func(string) bool, error) {
@@ -160,8 +183,19 @@ func (r *Request) has(name string, holds func(string) bool) bool {
 	return false
 }
 
+// TLS reports whether the match selects connections of TLS.
+func (c *Matcher) TLS() bool { return c.serverName != nil }
+
+// MatchesServerName reports whether the match selects TLS connections that ask for this name, which is empty if they ask for none.
+func (c *Matcher) MatchesServerName(name string) bool {
+	return c.serverName != nil && name != "" && c.serverName(strings.ToLower(name))
+}
+
 // Matches reports whether the request is one of those that the match selects.
 func (c *Matcher) Matches(r *Request) bool {
+	if c.serverName != nil {
+		return false
+	}
 	for _, holds := range c.conditions {
 		if holds(r) == c.any {
 			return c.any

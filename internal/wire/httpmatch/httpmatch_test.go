@@ -5,6 +5,35 @@ import (
 	"testing"
 )
 
+// TestServerName checks which conditions on a server name are taken, and that they hold for TLS only.
+func TestServerName(t *testing.T) {
+	name, upper, path := "shop.example", "Shop.example", "/"
+	for text, m := range map[string]*Match{
+		"stands alone":              {ServerName: &Text{Exact: &name}, Path: &Text{Exact: &path}},
+		"in lower case":             {ServerName: &Text{Prefix: &upper}},
+		"exactly one of exact":      {ServerName: &Text{}},
+		"serverName: write exactly": {ServerName: &Text{Exact: &name, Prefix: &name}},
+	} {
+		if _, err := m.Compile(); err == nil || !strings.Contains(err.Error(), text) {
+			t.Errorf("error %v, want %q", err, text)
+		}
+	}
+	m, err := (&Match{ServerName: &Text{Prefix: &name}}).Compile()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !m.TLS() || !m.MatchesServerName("shop.example.org") || !m.MatchesServerName("SHOP.example") || m.MatchesServerName("x.shop.example") || m.MatchesServerName("") {
+		t.Error("the prefix is not compared with the name as it is in lower case")
+	}
+	if m.Matches(&Request{Method: "GET", Path: "/"}) {
+		t.Error("a request of HTTP matches")
+	}
+	plain, err := (&Match{Path: &Text{Prefix: new("")}}).Compile()
+	if err != nil || plain.TLS() || plain.MatchesServerName(name) {
+		t.Errorf("a condition of HTTP matches a server name, %v", err)
+	}
+}
+
 // TestRegex checks which regular expressions are taken, and that they match whole values.
 func TestRegex(t *testing.T) {
 	for name, tc := range map[string]struct {
