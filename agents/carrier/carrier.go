@@ -11,6 +11,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/sonde-operator/sonde/agents/memory"
 	"github.com/sonde-operator/sonde/internal/restriction"
 	"github.com/sonde-operator/sonde/internal/wire/tunnel"
 )
@@ -69,8 +70,9 @@ type Carrier struct {
 	steerer steerer
 	kick    chan struct{}
 	history history
-	// short: memory is short, so the app gets new connections.
+	// short: memory is short, so the app gets new connections. excess is memory.Excess, but for tests.
 	short  atomic.Bool
+	excess func() int
 	mu     sync.Mutex
 	conns  map[*conn]struct{}
 	closed bool
@@ -98,7 +100,7 @@ func Run(ctx context.Context, cfg *Config) error {
 }
 
 func newCarrier(cfg *Config, pod Pod) *Carrier {
-	c := &Carrier{cfg: cfg, pod: pod, kick: make(chan struct{}, 1), conns: map[*conn]struct{}{}}
+	c := &Carrier{cfg: cfg, pod: pod, kick: make(chan struct{}, 1), conns: map[*conn]struct{}{}, excess: memory.Excess}
 	c.steerer = steerer{steer: pod.Steer, log: cfg.Log, on: map[uint16]bool{}, until: map[uint16]time.Time{}}
 	c.routing.Store(&routing{})
 	return c

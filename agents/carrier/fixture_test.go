@@ -14,6 +14,7 @@ import (
 	"net/netip"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -211,6 +212,8 @@ type fixture struct {
 	pod      *fakePod
 	stowaway *fakeStowaway
 	port     uint16
+	// over is the excess of memory.
+	over atomic.Int64
 	// end ends the carrier and returns its error.
 	end func() error
 }
@@ -237,6 +240,7 @@ func startWith(tb testing.TB, app string, client func(id string, s duplex), conn
 		Log:      slog.New(slog.DiscardHandler),
 	}
 	f.Carrier = newCarrier(cfg, f.pod)
+	f.excess = func() int { return int(f.over.Load()) }
 	ended := make(chan error, 1)
 	go func() { ended <- f.run(ctx) }()
 	f.end = sync.OnceValue(func() error {

@@ -20,7 +20,7 @@ func (c *Carrier) relieve(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		case now := <-ticker.C:
-			c.relieveAt(now, memory.Excess())
+			c.relieveAt(now, c.excess())
 		}
 	}
 }

@@ -46,7 +46,7 @@ func TestShortMemory(t *testing.T) {
 		_ = r.Body.Close()
 	}
 	say()
-	f.relieveAt(time.Now(), 1)
+	f.over.Store(1)
 	await(t, "the end of steering", func() bool {
 		s := f.pod.steered()
 		return !s[len(s)-1].on
@@ -55,7 +55,7 @@ func TestShortMemory(t *testing.T) {
 		t.Errorf("the connection that is not read ends with %v", err)
 	}
 	say()
-	f.relieveAt(time.Now(), 0)
+	f.over.Store(0)
 	await(t, "steering again", func() bool {
 		s := f.pod.steered()
 		return s[len(s)-1].on

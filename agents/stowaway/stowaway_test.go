@@ -302,14 +302,16 @@ func say(tb testing.TB, p *tunnel.Peer, route, text string) (string, error) {
 		return "", err
 	}
 	defer s.Close()
-	if _, err := io.WriteString(s, text); err != nil {
-		return "", err
-	}
-	if err := s.CloseWrite(); err != nil {
-		return "", err
-	}
+	wrote := make(chan error, 1)
+	go func() { // what comes back meanwhile may be more than fits into windows
+		_, err := io.WriteString(s, text)
+		wrote <- errors.Join(err, s.CloseWrite())
+	}()
 	b, err := io.ReadAll(s)
-	return string(b), err
+	if err != nil {
+		_ = s.Close()
+	}
+	return string(b), errors.Join(err, <-wrote)
 }
 
 // refusal returns the status of a stream that was refused.
