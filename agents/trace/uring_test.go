@@ -79,6 +79,8 @@ var usedOperations = []string{
 	"openat = EFAULT",
 }
 
+var multishotOperations = []string{"accept tcp = a descriptor", "accept tcp = a descriptor", "accept tcp = ECANCELED"}
+
 // startedBy returns the lines of a process and of those that it started, by their forks.
 func startedBy(lines []line, pid int) (all []line) {
 	its := map[string]bool{strconv.Itoa(pid): true}
@@ -121,7 +123,9 @@ func TestIOUring(t *testing.T) {
 			"openat /nowhere/to/be found = ENOENT",
 		},
 		"overflow":  slices.Repeat([]string{"openat DIR/file = ENOENT"}, 24),
-		"multishot": {"accept tcp = a descriptor", "accept tcp = a descriptor", "accept tcp = ECANCELED"},
+		"multishot": multishotOperations,
+		// The numbers of operations whose results never come are used again.
+		"reused": append([]string{"openat DIR/file without a result"}, multishotOperations...),
 	}
 	pod := newTestPod(t, testUID)
 	processes := map[string]*held{}

@@ -13,15 +13,6 @@ import (
 	"github.com/sonde-operator/sonde/internal/wire/tracefmt"
 )
 
-// Bounds on the remembered operations. A new one beyond them replaces an old one, whose result then has no arguments.
-const (
-	maxSubmitted = 1 << 14
-	// maxSubmittedBytes is less than maxSubmitted operations with long paths have.
-	maxSubmittedBytes = 16 << 20
-	// operationBytes is the memory of an operation without its paths and its address, and of its places in two maps.
-	operationBytes = 512
-)
-
 // Flags of include/uapi/linux/io_uring.h.
 const (
 	entryFixedFile   = 1 << 0 // IOSQE_FIXED_FILE: the descriptor is an index of the ring's files
@@ -31,114 +22,11 @@ const (
 	spliceFixedFile  = 1 << 31
 )
 
-// submitted is an operation of an io_uring that has not ended.
-type submitted struct {
-	head          kernel.Head
-	uring         kernel.Uring
-	entry         [64]byte
-	first, second string
-	address       []byte
-	// hasEvent says that an event of it was made: one of its results, or its submission if its success has none.
-	hasEvent bool
-}
-
-// ringData identifies an operation where its request is not known: by its ring and the number that its process gave it.
-type ringData struct{ ring, userData uint64 }
-
-// urings remembers submitted operations until they end.
-type urings struct {
-	byRequest map[uint64]*submitted
-	byData    map[ringData][]uint64 // requests in the order of their submission
-	bytes     int                   // their memory
-	// forgotten counts operations without an event that were forgotten while they waited for their results.
-	forgotten uint64
-}
-
-func newURings() urings {
-	return urings{byRequest: map[uint64]*submitted{}, byData: map[ringData][]uint64{}}
-}
-
-func (u *urings) remember(e *kernel.Record) *submitted {
-	s := &submitted{head: *e.Head, uring: *e.Uring, first: string(e.First), second: string(e.Second), address: append([]byte(nil), e.Address...)}
-	copy(s.entry[:], e.Entry)
-	if before := u.byRequest[s.uring.Request]; before != nil {
-		u.lose(s.uring.Request, before) // its end has no record: its process never took its result, or the ring was full
-	}
-	for request, other := range u.byRequest { // any
-		if len(u.byRequest) < maxSubmitted && u.bytes+s.bytes() <= maxSubmittedBytes {
-			break
-		}
-		u.lose(request, other)
-	}
-	u.bytes += s.bytes()
-	u.byRequest[s.uring.Request] = s
-	u.byData[s.data()] = append(u.byData[s.data()], s.uring.Request)
-	return s
-}
-
-// lose forgets an operation before its end.
-func (u *urings) lose(request uint64, s *submitted) {
-	u.forget(request, s)
-	if !s.hasEvent {
-		u.forgotten++
-	}
-}
-
-func (s *submitted) bytes() int {
-	return operationBytes + len(s.first) + len(s.second) + len(s.address)
-}
-
-func (s *submitted) data() ringData { return ringData{s.uring.Ring, s.uring.UserData} }
-
-func (u *urings) forget(request uint64, s *submitted) {
-	delete(u.byRequest, request)
-	u.bytes -= s.bytes()
-	u.forgetData(request, s)
-}
-
-func (u *urings) forgetData(request uint64, s *submitted) {
-	same := u.byData[s.data()]
-	at := slices.Index(same, request)
-	switch {
-	case at < 0:
-	case len(same) == 1:
-		delete(u.byData, s.data())
-	default:
-		u.byData[s.data()] = slices.Delete(same, at, at+1)
-	}
-}
-
-// end returns the operation of a result; nil if it is not known.
-func (u *urings) end(e *kernel.Record) *submitted {
-	request := e.Uring.Request
-	if same := u.byData[ringData{e.Uring.Ring, e.Uring.UserData}]; request == 0 && len(same) > 0 {
-		request = same[0]
-	}
-	s := u.byRequest[request]
-	if s == nil {
-		return nil
-	}
-	switch {
-	case e.Uring.Request == 0 && e.Uring.Flags&resultMore == 0:
-		u.forgetData(request, s) // several may have the same data: this one may still end by its request
-	case e.Uring.Request != 0:
-		u.forget(request, s)
-		if s.head.Call != e.Head.Call {
-			if !s.hasEvent {
-				u.forgotten++
-			}
-			return nil // the end of an earlier one was lost
-		}
-	}
-	s.hasEvent = true
-	return s
-}
-
 // decodeUring makes the event of an operation, when it ends; nil at its submission, and where it is not wanted.
 func (d *Decoder) decodeUring(e *kernel.Record, out *tracefmt.Record) *tracefmt.Record {
 	var s *submitted
 	if kernel.Kind(e.Head.Kind) == kernel.KindUringSubmit {
-		if s = d.urings.remember(e); s.uring.Flags&entrySkipSuccess == 0 {
+		if s = d.urings.remember(e); !s.silent() {
 			return nil
 		}
 		s.hasEvent = true

@@ -20,13 +20,16 @@ const (
 	opPollAdd, opAccept, opConnect, opOpenat, opClose, opRead = 6, 13, 16, 18, 19, 22
 )
 
-// decodeAll decodes records one nanosecond after the other, and returns the events.
+// decodeAll decodes records one nanosecond after the other, of process 7 if they name none, and returns the events.
 func decodeAll(t *testing.T, d *Decoder, records ...[]byte) []string {
 	t.Helper()
 	var all []string
 	for i, b := range records {
 		head := kerneltest.Head(b)
-		head.Time, head.Pid, head.Tid, head.InnerPid, head.InnerTid = uint64(i+1), 7, 7, 1, 1
+		if head.Pid == 0 {
+			head.Pid = 7
+		}
+		head.Time, head.Tid, head.InnerPid, head.InnerTid = uint64(i+1), head.Pid, 1, 1
 		var e kernel.Record
 		if !e.Parse(b) {
 			t.Fatalf("record %d is malformed", i)
@@ -57,10 +60,25 @@ func decoderOf(minLatency time.Duration, groups ...Group) *Decoder {
 	return New(Config{Node: process.Finder{Root: "/nowhere"}, Calls: Calls(groups), TracksFiles: true, Timed: true, MinLatency: minLatency})
 }
 
+// ofProcess returns the record as another process's.
+func ofProcess(pid uint32, record []byte) []byte {
+	b := append([]byte(nil), record...)
+	kerneltest.Head(b).Pid = pid
+	return b
+}
+
+// opened returns the submission of an openat with user data 5.
+func opened(request uint64, path string) []byte {
+	return kerneltest.Submission(request, &kerneltest.Entry{Opcode: opOpenat, FD: unix.AT_FDCWD, UserData: 5}, nil, path)
+}
+
 // Each operation has one event, when it ends, with the arguments of its submission.
 func TestOperationsOfARing(t *testing.T) {
 	open := kerneltest.Submission(0xa, &kerneltest.Entry{Opcode: opOpenat, FD: unix.AT_FDCWD, OpFlags: unix.O_RDWR, Len: 0o600, UserData: 5}, nil, "/etc/shop")
 	read := &kerneltest.Entry{Opcode: opRead, FD: 3, Addr: 0x7000, Len: 99, Off: 0xffffffffffffffff, UserData: 6}
+	silent := kerneltest.Submission(0xa, &kerneltest.Entry{Opcode: opOpenat, Flags: 0x40, FD: unix.AT_FDCWD, UserData: 5}, nil, "/etc/shop")
+	const silently = `"call":"io_uring_openat","group":"file","args":{"dirfd":-100,"pathname":"/etc/shop","flags":"0x0","mode":"0x0","sqeFlags":"0x40","userData":"0x5"},"path":"/etc/shop"`
+	acceptMore := kerneltest.Submission(0xc, &kerneltest.Entry{Opcode: opAccept, FD: 4, UserData: 5}, nil)
 	address := binary.NativeEndian.AppendUint16(nil, unix.AF_INET)
 	address = append(address, 0, 80, 10, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0)
 	for name, tc := range map[string]struct {
@@ -126,14 +144,48 @@ func TestOperationsOfARing(t *testing.T) {
 				`"call":"io_uring_openat","group":"file","args":{"dirfd":-100,"pathname":"/etc/shop","flags":"0x2","mode":"0x180","userData":"0x5"},"ret":3,"latencyNs":3,"path":"/etc/shop"`,
 			},
 		},
+		"results of an operation with the data of successes without results": {
+			[][]byte{silent, acceptMore, kerneltest.Result(0, 0, 5, 8, 2), kerneltest.Result(0xc, opAccept, 5, -125, 0)},
+			[]string{
+				silently,
+				`"call":"io_uring_accept","group":"network","args":{"sockfd":4,"addr":"0x0","addrlen":"0x0","flags":"0x0","userData":"0x5"},"ret":8,"latencyNs":1`,
+				`"call":"io_uring_accept","group":"network","args":{"sockfd":4,"addr":"0x0","addrlen":"0x0","flags":"0x0","userData":"0x5"},"ret":-1,"errno":"ECANCELED","latencyNs":1`,
+			},
+		},
+		"the last of several operations that had no result fails, and the ring had no room": {
+			[][]byte{silent, kerneltest.Submission(0xd, &kerneltest.Entry{Opcode: opRead, Flags: 0x40, FD: 9, UserData: 5}, nil), kerneltest.Result(0, 0, 5, -9, 0)},
+			[]string{
+				silently,
+				`"call":"io_uring_read","group":"io","args":{"fd":9,"buf":"0x0","count":0,"offset":0,"sqeFlags":"0x40","userData":"0x5"}`,
+				`"call":"io_uring_read","group":"io","args":{"fd":9,"buf":"0x0","count":0,"offset":0,"sqeFlags":"0x40","userData":"0x5"},"ret":-1,"errno":"EBADF","latencyNs":1`,
+			},
+		},
+		"another process had a ring at the same address": {
+			[][]byte{ofProcess(8, open), acceptMore, kerneltest.Result(0, 0, 5, 8, 2), ofProcess(9, kerneltest.Result(0, 0, 5, 8, 2))},
+			[]string{
+				`"call":"io_uring_accept","group":"network","args":{"sockfd":4,"addr":"0x0","addrlen":"0x0","flags":"0x0","userData":"0x5"},"ret":8,"latencyNs":1`,
+				`"call":"io_uring_completion","group":"io","args":{"userData":"0x5"},"ret":8`,
+			},
+		},
 		"operations with the same data": {
 			[][]byte{
-				open, kerneltest.Submission(0xb, &kerneltest.Entry{Opcode: opOpenat, FD: unix.AT_FDCWD, UserData: 5}, nil, "/etc/other"),
-				kerneltest.Result(0, 0, 5, -2, 0), kerneltest.Result(0xa, opOpenat, 5, -2, 0),
+				open, opened(0xb, "/etc/other"), kerneltest.Result(0, 0, 5, -2, 0), kerneltest.Result(0xa, opOpenat, 5, -2, 0),
 			},
 			[]string{
 				`"call":"io_uring_openat","group":"file","args":{"dirfd":-100,"pathname":"/etc/shop","flags":"0x2","mode":"0x180","userData":"0x5"},"ret":-1,"errno":"ENOENT","latencyNs":2,"path":"/etc/shop"`,
-				`"call":"io_uring_openat","group":"file","args":{"dirfd":-100,"pathname":"/etc/shop","flags":"0x2","mode":"0x180","userData":"0x5"},"ret":-1,"errno":"ENOENT","latencyNs":3,"path":"/etc/shop"`,
+				`"call":"io_uring_openat","group":"file","args":{"dirfd":-100,"pathname":"/etc/other","flags":"0x0","mode":"0x0","userData":"0x5"},"ret":-1,"errno":"ENOENT","latencyNs":2,"path":"/etc/other"`,
+			},
+		},
+		"results that the ring had no room for, in another order than the operations with the same data": {
+			[][]byte{
+				open, opened(0xb, "/etc/other"), kerneltest.Result(0, 0, 5, -2, 0),
+				opened(0xb, "/etc/third"), // so /etc/other has ended
+				kerneltest.Result(0, 0, 5, -2, 0), kerneltest.Result(0, 0, 5, -2, 0),
+			},
+			[]string{
+				`"call":"io_uring_openat","group":"file","args":{"dirfd":-100,"pathname":"/etc/shop","flags":"0x2","mode":"0x180","userData":"0x5"},"ret":-1,"errno":"ENOENT","latencyNs":2,"path":"/etc/shop"`,
+				`"call":"io_uring_openat","group":"file","args":{"dirfd":-100,"pathname":"/etc/other","flags":"0x0","mode":"0x0","userData":"0x5"},"ret":-1,"errno":"ENOENT","latencyNs":3,"path":"/etc/other"`,
+				`"call":"io_uring_openat","group":"file","args":{"dirfd":-100,"pathname":"/etc/third","flags":"0x0","mode":"0x0","userData":"0x5"},"ret":-1,"errno":"ENOENT","latencyNs":2,"path":"/etc/third"`,
 			},
 		},
 		"an operation in no group": {

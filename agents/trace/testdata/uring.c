@@ -302,6 +302,19 @@ static void multishot(struct ring *r)
 	expect(r, 0x100, -ECANCELED);
 }
 
+/* A success without a result, and then a multishot accept with the same number. */
+static void reused(struct ring *r)
+{
+	struct io_uring_sqe *e = queue(r, IORING_OP_OPENAT, AT_FDCWD, path, 0600, 0x100);
+
+	e->open_flags = O_CREAT | O_RDWR;
+	e->flags = IOSQE_CQE_SKIP_SUCCESS | IOSQE_IO_LINK;
+	queue(r, IORING_OP_NOP, 0, 0, 0, 0x101); /* its result says that the file is open */
+	submit(r, 1);
+	expect(r, 0x101, 0);
+	multishot(r);
+}
+
 /* Takes the ring from another process: unix(7) passes no io_uring. */
 static void take(const struct io_uring_params *p, pid_t from, int fd)
 {
@@ -398,6 +411,8 @@ int main(int argc, char **argv)
 		linked(&r);
 	else if (!strcmp(variant, "silent"))
 		silent(&r);
+	else if (!strcmp(variant, "reused"))
+		reused(&r);
 	else if (!strcmp(variant, "overflow"))
 		overflow(&r);
 	else if (!strcmp(variant, "many"))
