@@ -672,10 +672,14 @@ func TestReports(t *testing.T) {
 	if len(got["p1"].Routes) != 1 || got["p1"].Routes["a"] != counters || !slices.Equal(got["p1"].Steered, []uint16{8080}) {
 		t.Errorf("status %+v", got)
 	}
-	if status, _ := do(t, one, http.MethodPost, tunnel.PathReport, strings.NewReader(strings.Repeat("x", maxReportBytes+1))); status != http.StatusBadRequest {
+	if status, _ := do(t, one, http.MethodPost, tunnel.PathReport, strings.NewReader("{}\n")); status != http.StatusConflict {
+		t.Errorf("a second stream of reports: %d", status)
+	}
+	another := w.mustPeer(w.one)
+	if status, _ := do(t, another, http.MethodPost, tunnel.PathReport, strings.NewReader(strings.Repeat("x", maxReportBytes+1))); status != http.StatusBadRequest {
 		t.Errorf("a line without an end: %d", status)
 	}
-	if status, _ := do(t, one, http.MethodPost, tunnel.PathReport, strings.NewReader("[]\n")); status != http.StatusBadRequest {
+	if status, _ := do(t, another, http.MethodPost, tunnel.PathReport, strings.NewReader("[]\n")); status != http.StatusBadRequest {
 		t.Errorf("a line that is no Report: %d", status)
 	}
 }
