@@ -79,6 +79,7 @@ func (b byteByByte) Write(data []byte) (int, error) {
 
 // tlsServer says its name inside TLS.
 func tlsServer(t *testing.T, name string) func(duplex) {
+	t.Helper()
 	certificate := newIdentity(t).ServerTLS(nil).Certificates
 	return func(d duplex) {
 		c := tls.Server(asConn{d}, &tls.Config{Certificates: certificate})
@@ -96,7 +97,7 @@ func (asConn) RemoteAddr() net.Addr             { return nil }
 func (asConn) SetDeadline(time.Time) error      { return nil }
 func (asConn) SetReadDeadline(time.Time) error  { return nil }
 func (asConn) SetWriteDeadline(time.Time) error { return nil }
-func (a asConn) Close() error                   { return a.duplex.CloseWrite() }
+func (a asConn) Close() error                   { return a.CloseWrite() }
 
 // FuzzServerName checks that more bytes change no complete answer.
 func FuzzServerName(f *testing.F) {

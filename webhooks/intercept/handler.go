@@ -148,18 +148,26 @@ func (h *Handler) checkOthers(ctx context.Context, r *sondev1.InterceptRequest, 
 		if namespace != in || with != ref || o.Spec.TargetContainerPort != r.Spec.TargetContainerPort {
 			continue
 		}
-		holder := o.Namespace + "/" + o.Name
-		switch {
-		case r.Spec.Match == nil && o.Spec.Match == nil:
-			return admission.Invalid("InterceptRequest %s takes every connection to port %d of %s already: add a match, such as a header, to take some of them, or wait until it ends",
-				holder, r.Spec.TargetContainerPort, admission.TargetText(in, ref))
-		case r.Spec.Match != nil && o.Spec.Match != nil && equality.Semantic.DeepEqual(normal(r.Spec.Match), normal(o.Spec.Match)):
-			return admission.Invalid("InterceptRequest %s has the same match on port %d of %s: change yours, for example the value of a header, or wait until it ends",
-				holder, r.Spec.TargetContainerPort, admission.TargetText(in, ref))
+		if err := takesTheSame(r, o, in, ref); err != nil {
+			return err
 		}
 	}
 	if home >= maxPerNamespace {
 		return admission.TooMany("namespace %s has %d InterceptRequests that have not ended, and may have %d: delete some", r.Namespace, home, maxPerNamespace)
+	}
+	return nil
+}
+
+// takesTheSame refuses a request that takes the connections of another one for the same port.
+func takesTheSame(r, o *sondev1.InterceptRequest, in string, ref sondev1.TargetReference) error {
+	holder := o.Namespace + "/" + o.Name
+	switch {
+	case r.Spec.Match == nil && o.Spec.Match == nil:
+		return admission.Invalid("InterceptRequest %s takes every connection to port %d of %s already: add a match, such as a header, to take some of them, or wait until it ends",
+			holder, r.Spec.TargetContainerPort, admission.TargetText(in, ref))
+	case r.Spec.Match != nil && o.Spec.Match != nil && equality.Semantic.DeepEqual(normal(r.Spec.Match), normal(o.Spec.Match)):
+		return admission.Invalid("InterceptRequest %s has the same match on port %d of %s: change yours, for example the value of a header, or wait until it ends",
+			holder, r.Spec.TargetContainerPort, admission.TargetText(in, ref))
 	}
 	return nil
 }

@@ -102,44 +102,51 @@ func (r *Request) match() (*v1alpha1.InterceptMatch, error) {
 		}
 		m.Headers = append(m.Headers, v1alpha1.HeaderMatch{Name: name, TextMatch: v1alpha1.TextMatch{Exact: &value}})
 	}
-	for _, text := range []struct {
-		flag, value string
-		set         func(*v1alpha1.TextMatch)
-	}{
-		{"--path", r.Path, func(t *v1alpha1.TextMatch) { t.Exact = &r.Path }},
-		{"--path-prefix", r.PathPrefix, func(t *v1alpha1.TextMatch) { t.Prefix = &r.PathPrefix }},
-		{"--path-regex", r.PathRegex, func(t *v1alpha1.TextMatch) { t.Regex = &r.PathRegex }},
-	} {
-		if text.value == "" {
-			continue
-		}
-		if m.Path != nil {
-			return nil, errors.New("--path, --path-prefix and --path-regex exclude each other: omit all but one")
-		}
-		m.Path = &v1alpha1.TextMatch{}
-		text.set(m.Path)
-	}
-	if _, err := regexp.Compile(r.PathRegex); err != nil {
-		return nil, fmt.Errorf("--path-regex: %w", err)
+	var err error
+	if m.Path, err = r.path(); err != nil {
+		return nil, err
 	}
 	if r.Method != "" {
 		m.Method = &v1alpha1.TextMatch{Exact: &r.Method}
 	}
-	if r.ServerName != "" {
-		if len(m.Headers) > 0 || m.Path != nil || m.Method != nil || r.Any {
-			return nil, errors.New("--server-name stands alone, because TLS hides headers, path and method: omit the other conditions, and --any")
-		}
-		return &v1alpha1.InterceptMatch{Require: v1alpha1.MatchAll, ServerName: &v1alpha1.TextMatch{Exact: new(strings.ToLower(r.ServerName))}}, nil
-	}
-	if len(m.Headers) == 0 && m.Path == nil && m.Method == nil {
-		if r.Any {
-			return nil, errors.New("--any needs conditions: add --header, --path or --method")
-		}
+	http := len(m.Headers) > 0 || m.Path != nil || m.Method != nil
+	switch {
+	case r.ServerName != "" && (http || r.Any):
+		return nil, errors.New("--server-name stands alone, because TLS hides headers, path and method: omit the other conditions, and --any")
+	case r.ServerName != "":
+		m.ServerName = &v1alpha1.TextMatch{Exact: new(strings.ToLower(r.ServerName))}
+	case !http && r.Any:
+		return nil, errors.New("--any needs conditions: add --header, --path or --method")
+	case !http:
 		return nil, nil
 	}
 	m.Require = v1alpha1.MatchAll
 	if r.Any {
 		m.Require = v1alpha1.MatchAny
+	}
+	return m, nil
+}
+
+// path returns nil if there is no condition on it.
+func (r *Request) path() (m *v1alpha1.TextMatch, err error) {
+	for _, text := range []struct {
+		value string
+		match v1alpha1.TextMatch
+	}{
+		{r.Path, v1alpha1.TextMatch{Exact: &r.Path}},
+		{r.PathPrefix, v1alpha1.TextMatch{Prefix: &r.PathPrefix}},
+		{r.PathRegex, v1alpha1.TextMatch{Regex: &r.PathRegex}},
+	} {
+		switch {
+		case text.value == "":
+		case m != nil:
+			return nil, errors.New("--path, --path-prefix and --path-regex exclude each other: omit all but one")
+		default:
+			m = &text.match
+		}
+	}
+	if _, err := regexp.Compile(r.PathRegex); err != nil {
+		return nil, fmt.Errorf("--path-regex: %w", err)
 	}
 	return m, nil
 }
