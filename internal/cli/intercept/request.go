@@ -94,18 +94,15 @@ func Address(o *v1alpha1.InterceptRequest) string {
 
 // match returns nil if there is no condition.
 func (r *Request) match() (*v1alpha1.InterceptMatch, error) {
-	m := &v1alpha1.InterceptMatch{}
-	for _, h := range r.Headers {
-		name, value, ok := strings.Cut(h, "=")
-		if !ok || name == "" {
-			return nil, fmt.Errorf("--header %q: write NAME=VALUE, like x-user=alice", h)
-		}
-		m.Headers = append(m.Headers, v1alpha1.HeaderMatch{Name: name, TextMatch: v1alpha1.TextMatch{Exact: &value}})
-	}
-	var err error
-	if m.Path, err = r.path(); err != nil {
+	headers, err := r.headers()
+	if err != nil {
 		return nil, err
 	}
+	path, err := r.path()
+	if err != nil {
+		return nil, err
+	}
+	m := &v1alpha1.InterceptMatch{Headers: headers, Path: path}
 	if r.Method != "" {
 		m.Method = &v1alpha1.TextMatch{Exact: &r.Method}
 	}
@@ -125,6 +122,17 @@ func (r *Request) match() (*v1alpha1.InterceptMatch, error) {
 		m.Require = v1alpha1.MatchAny
 	}
 	return m, nil
+}
+
+func (r *Request) headers() (all []v1alpha1.HeaderMatch, err error) {
+	for _, h := range r.Headers {
+		name, value, ok := strings.Cut(h, "=")
+		if !ok || name == "" {
+			return nil, fmt.Errorf("--header %q: write NAME=VALUE, like x-user=alice", h)
+		}
+		all = append(all, v1alpha1.HeaderMatch{Name: name, TextMatch: v1alpha1.TextMatch{Exact: &value}})
+	}
+	return all, nil
 }
 
 // path returns nil if there is no condition on it.
