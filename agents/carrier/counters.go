@@ -1,7 +1,6 @@
 package carrier
 
 import (
-	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -32,14 +31,12 @@ type history struct {
 	n int
 }
 
-// add takes a copy of the texts: they are parts of a head.
 func (h *history) add(r *tunnel.Request) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	to := &h.ring[h.n%len(h.ring)]
 	*to = *r
 	to.Time = time.Now()
-	to.Method, to.Path = strings.Clone(r.Method), strings.Clone(r.Path[:min(len(r.Path), maxPath)])
 	h.n++
 }
 

@@ -137,7 +137,7 @@ func (h *head) parse(text string) error {
 	return nil
 }
 
-// forget drops the texts that the rest of the exchange does not need.
+// forget drops the texts that the rest of the exchange does not need. It copies the others: they are parts of the whole head.
 func (h *head) forget() {
 	clear(h.Fields)
 	if cap(h.Fields) > keptFields {

@@ -3,6 +3,7 @@ package carrier
 import (
 	"bytes"
 	"crypto/tls"
+	"encoding/binary"
 	"errors"
 	"io"
 	"net"
@@ -21,10 +22,18 @@ func (c *conn) firstTLS(p *portRoutes) {
 	_ = c.down.SetReadDeadline(time.Now().Add(helloTime))
 	name, complete := serverName(c.in.bytes())
 	for !complete && c.in.len() < maxHead && c.in.fill(c.down) == nil {
-		name, complete = serverName(c.in.bytes())
+		if wholeRecord(c.in.bytes()) {
+			name, complete = serverName(c.in.bytes())
+		}
 	}
 	_ = c.down.SetReadDeadline(time.Time{})
 	c.pin(p.chooseServerName(name))
+}
+
+// wholeRecord reports whether the first record is complete. A peer that sends byte by byte costs one attempt at parsing it.
+func wholeRecord(b []byte) bool {
+	const header = 5
+	return len(b) >= header && len(b) >= header+int(binary.BigEndian.Uint16(b[3:]))
 }
 
 // serverName returns the name that the ClientHello at the start of b asks for; empty if it asks for none. It is complete if more bytes

@@ -45,7 +45,7 @@ const (
 	healthyAfter = 10 * time.Minute
 )
 
-// retryDelay is the time from the creation of a failed carrier to that of the next one: 2 s, doubled by each earlier failure.
+// retryDelay is how long after the creation of a failed carrier the next one may be created: 2 s, and twice as long for each earlier failure.
 func retryDelay(failures int) time.Duration { return 2 * time.Second << min(failures, maxDoublings) }
 
 // planFor decides on what was observed.

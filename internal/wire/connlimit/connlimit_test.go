@@ -129,7 +129,7 @@ func TestARequestKeepsItsConnection(t *testing.T) {
 	}
 }
 
-// TestStrangers: connections that serve nobody have a bound of their own, and those that serve take none of its places.
+// TestStrangers: connections without a request of a known user have a bound of their own, and the others do not count for it.
 func TestStrangers(t *testing.T) {
 	inner, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
 	if err != nil {

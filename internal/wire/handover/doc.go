@@ -7,6 +7,5 @@
 // The opener first sends the listening sockets. After that the carrier sends requests (steer, dial), the opener answers each with a
 // result, and a dial's result carries the connected socket. The opener pings every PingInterval. A carrier that does not answer
 // for PingTimeout is frozen: the opener then stops steering, until the carrier answers again. After CarrierTimeout the opener ends the
-// connection. An opener that does not ping for
-// OpenerTimeout is frozen too: the carrier then ends the connection.
+// connection. An opener that does not ping for OpenerTimeout is frozen too, and the carrier ends the connection.
 package handover

@@ -1,5 +1,5 @@
-// Package httpmatch decides which HTTP requests and TLS connections an intercept takes. The webhook compiles a match to check it, and the carrier
-// compiles it again to use it.
+// Package httpmatch decides which HTTP requests and TLS connections an intercept takes. The webhook compiles a match to check it, and
+// the carrier compiles it again to use it.
 package httpmatch
 
 import (

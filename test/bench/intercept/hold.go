@@ -22,7 +22,7 @@ import (
 // streamsEach are the streams of a client that are used and then left open.
 const streamsEach = 16
 
-// growth in bytes is that of a quiet process: pings leave garbage until the next collection.
+// growth in bytes is what pings may leave as garbage until the next collection.
 const growth = 1 << 20
 
 // hold measures the memory of a Stowaway with many clients. Each has streams that were used and stay open, and one whose

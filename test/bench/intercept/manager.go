@@ -22,7 +22,7 @@ const (
 	podName = "bench/web-0"
 )
 
-// manager tells Stowaway what is intercepted.
+// manager is the manager's side of the connection to Stowaway.
 type manager struct {
 	peer *tunnel.Peer
 	sent int // States
