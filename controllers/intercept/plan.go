@@ -45,7 +45,8 @@ const (
 	healthyAfter = 10 * time.Minute
 )
 
-// retryDelay is how long after the creation of a failed carrier the next one may be created: 2 s, and twice as long for each earlier failure.
+// retryDelay is how long after the creation of a failed carrier the next one may be created: 2 s, and twice as long for each earlier
+// failure.
 func retryDelay(failures int) time.Duration { return 2 * time.Second << min(failures, maxDoublings) }
 
 // planFor decides on what was observed.
