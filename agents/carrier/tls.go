@@ -5,7 +5,6 @@ import (
 	"crypto/tls"
 	"encoding/binary"
 	"errors"
-	"io"
 	"net"
 	"time"
 )
@@ -20,46 +19,61 @@ const (
 // firstTLS reads the ClientHello, and pins the connection to where its server name belongs. The bytes pass unchanged.
 func (c *conn) firstTLS(p *portRoutes) {
 	_ = c.down.SetReadDeadline(time.Now().Add(helloTime))
-	name, complete := serverName(c.in.bytes())
-	for !complete && c.in.len() < maxHead && c.in.fill(c.down) == nil {
-		if wholeRecord(c.in.bytes()) {
-			name, complete = serverName(c.in.bytes())
-		}
+	records, decided := clientHello(c.in.bytes())
+	for !decided && c.in.len() < maxHead && c.in.fill(c.down) == nil {
+		records, decided = clientHello(c.in.bytes())
 	}
 	_ = c.down.SetReadDeadline(time.Time{})
-	c.pin(p.chooseServerName(name))
+	c.pin(p.chooseServerName(serverName(records)))
 }
 
-// wholeRecord reports whether the first record is complete. A peer that sends byte by byte costs one attempt at parsing it.
-func wholeRecord(b []byte) bool {
-	const header = 5
-	return len(b) >= header && len(b) >= header+int(binary.BigEndian.Uint16(b[3:]))
+// clientHello returns the records at the start of b that hold a whole ClientHello, which may be cut into several records. There are none
+// if b starts with something else. It is decided if more bytes change nothing.
+func clientHello(b []byte) (records []byte, decided bool) {
+	const (
+		recordHeader  = 5 // type, version, length of the record
+		messageHeader = 4 // type, length of the message
+		clientHello   = 1
+		major         = 3 // of every version of TLS
+		maxRecord     = 1 << 14
+	)
+	var header []byte
+	for end, message := 0, 0; len(b) >= end+recordHeader; {
+		size := int(binary.BigEndian.Uint16(b[end+3:]))
+		if b[end] != recordHandshake || b[end+1] != major || size == 0 || size > maxRecord {
+			return nil, true
+		}
+		if len(b) < end+recordHeader+size {
+			return nil, false
+		}
+		part := b[end+recordHeader:][:size]
+		header = append(header, part[:min(size, messageHeader-len(header))]...)
+		end, message = end+recordHeader+size, message+size
+		if header[0] != clientHello {
+			return nil, true
+		}
+		if len(header) == messageHeader && message >= messageHeader+int(binary.BigEndian.Uint32(header)&0xffffff) {
+			return b[:end], true
+		}
+	}
+	return nil, false
 }
 
-// serverName returns the name that the ClientHello at the start of b asks for; empty if it asks for none. It is complete if more bytes
-// change nothing. crypto/tls parses it, and refuses the connection to itself then.
-func serverName(b []byte) (name string, complete bool) {
-	from := hello{bytes.NewReader(b)}
-	seen := false
-	err := tls.Server(from, &tls.Config{GetConfigForClient: func(h *tls.ClientHelloInfo) (*tls.Config, error) { //nolint:gosec // nothing is served
-		name, seen = h.ServerName, true
+// serverName returns the name that a ClientHello asks for; empty if it asks for none. crypto/tls parses it, and refuses the connection to
+// itself then.
+func serverName(records []byte) string {
+	var name string
+	_ = tls.Server(hello{bytes.NewReader(records)}, &tls.Config{GetConfigForClient: func(h *tls.ClientHelloInfo) (*tls.Config, error) { //nolint:gosec // nothing is served
+		name = h.ServerName
 		return nil, errSeen
 	}}).Handshake() //nolint:noctx // it only reads memory
-	return name, seen || !errors.Is(err, io.ErrUnexpectedEOF)
+	return name
 }
 
 var errSeen = errors.New("seen")
 
-// hello is a connection whose peer has sent some bytes, and waits.
-type hello struct{ sent *bytes.Reader }
-
-func (h hello) Read(b []byte) (int, error) {
-	n, err := h.sent.Read(b)
-	if err != nil {
-		err = io.ErrUnexpectedEOF
-	}
-	return n, err
-}
+// hello is a connection whose peer has sent a ClientHello and nothing else.
+type hello struct{ *bytes.Reader }
 
 func (hello) Write(b []byte) (int, error)      { return len(b), nil } // an alert
 func (hello) Close() error                     { return nil }

@@ -1,9 +1,12 @@
 package carrier
 
 import (
+	"bytes"
 	"crypto/tls"
+	"encoding/binary"
 	"io"
 	"net"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -99,8 +102,26 @@ func (asConn) SetReadDeadline(time.Time) error  { return nil }
 func (asConn) SetWriteDeadline(time.Time) error { return nil }
 func (a asConn) Close() error                   { return a.CloseWrite() }
 
-// FuzzServerName checks that more bytes change no complete answer.
-func FuzzServerName(f *testing.F) {
+// TestHelloOfManyRecords checks that a name is found in a ClientHello that is cut into records anywhere, even inside its header.
+func TestHelloOfManyRecords(t *testing.T) {
+	whole := newHello(t)
+	for size := range 40 {
+		cut := records(whole[5:], size+1)
+		for n := range cut {
+			if _, decided := clientHello(cut[:n]); decided {
+				t.Fatalf("records of %d bytes: decided after %d bytes of %d", size+1, n, len(cut))
+			}
+		}
+		hello, decided := clientHello(append(cut, "more"...))
+		if name := serverName(hello); !decided || name != "shop.example" || len(hello) != len(cut) {
+			t.Fatalf("records of %d bytes: %q, %t, %d bytes of %d", size+1, name, decided, len(hello), len(cut))
+		}
+	}
+}
+
+// newHello returns the record with which a client of shop.example begins.
+func newHello(t testing.TB) []byte {
+	t.Helper()
 	near, far := net.Pipe()
 	go func() {
 		_ = tls.Client(near, &tls.Config{ServerName: "shop.example", InsecureSkipVerify: true}).Handshake()
@@ -108,22 +129,40 @@ func FuzzServerName(f *testing.F) {
 	b := make([]byte, 4<<10)
 	n, err := far.Read(b)
 	if err != nil {
-		f.Fatal(err)
+		t.Fatal(err)
 	}
 	_ = far.Close()
-	if name, complete := serverName(b[:n]); name != "shop.example" || !complete {
-		f.Fatalf("%q, %t", name, complete)
+	return b[:n]
+}
+
+// records cuts a message into records of size bytes.
+func records(message []byte, size int) []byte {
+	var b []byte
+	for part := range slices.Chunk(message, size) {
+		b = append(b, recordHandshake, 3, 1)
+		b = binary.BigEndian.AppendUint16(b, uint16(len(part)))
+		b = append(b, part...)
 	}
-	f.Add(b[:n], uint16(n/2))
-	f.Add([]byte{recordHandshake, 3, 1, 0, 0}, uint16(1))
+	return b
+}
+
+// FuzzServerName checks that more bytes do not change what is decided.
+func FuzzServerName(f *testing.F) {
+	whole := newHello(f)
+	f.Add(whole, uint16(len(whole)/2))
+	f.Add(records(whole[5:], 100), uint16(200))
+	f.Add([]byte{recordHandshake, 3, 1, 0, 0}, uint16(0))
 	f.Fuzz(func(t *testing.T, b []byte, at uint16) {
-		name, complete := serverName(b)
-		before, was := serverName(b[:min(int(at), len(b))])
-		if was && (!complete || name != before) {
-			t.Errorf("%q, then %q, %t", before, name, complete)
+		hello, decided := clientHello(b)
+		before, was := clientHello(b[:min(int(at), len(b))])
+		if was && (!decided || !bytes.Equal(before, hello)) {
+			t.Errorf("%q, then %q, %t", before, hello, decided)
 		}
-		if !complete && name != "" || strings.ContainsAny(name, "\x00\n ") {
-			t.Errorf("name %q, complete %t", name, complete)
+		if !decided && hello != nil || !bytes.HasPrefix(b, hello) {
+			t.Errorf("%q of %q, decided %t", hello, b, decided)
+		}
+		if name := serverName(hello); strings.ContainsAny(name, "\x00\n ") {
+			t.Errorf("name %q", name)
 		}
 	})
 }
