@@ -10,6 +10,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/cilium/ebpf"
 	ebpflink "github.com/cilium/ebpf/link"
@@ -404,6 +405,24 @@ func TestOtherCapturesAtTCXAreNoGap(t *testing.T) {
 	c.kill()
 	await(t, "the kernel", func() bool { return n.atTCX(t, "eth0") == 2 })
 	wantGap(t, fourth().stop(), "")
+}
+
+// Many captures of a Pod begin and end at the same time. None is a gap in another one.
+func TestManyCapturesAtTCX(t *testing.T) {
+	needTCX(t)
+	n := newTestNet(t)
+	room := make(chan struct{}, 20)
+	var all sync.WaitGroup
+	for range 50 {
+		room <- struct{}{}
+		all.Go(func() {
+			defer func() { <-room }()
+			r := n.open(t, tcx)()
+			time.Sleep(3 * time.Second)
+			wantGap(t, r.stop(), "")
+		})
+	}
+	all.Wait()
 }
 
 // A program that comes and goes on eth0 while another capture begins is a gap: a new capture makes one change there.

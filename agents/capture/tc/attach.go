@@ -30,8 +30,8 @@ type attacher interface {
 type attachment interface {
 	// Close detaches them; a program that is running then runs to its end.
 	Close() error
-	// whole reports whether each of them still receives all packets.
-	whole() (bool, error)
+	// check reports whether each of them receives all packets (attached), and has received all since the last check (whole).
+	check() (attached, whole bool, err error)
 	// hidden reports whether a filter that has changed may have kept packets from them.
 	hidden(f links.Filter) bool
 }
@@ -53,22 +53,23 @@ func (a *tcxLinks) Close() error {
 	return errors.Join(errs...)
 }
 
-// whole implements attachment.
-func (a *tcxLinks) whole() (whole bool, err error) {
-	if whole, err = links.Bound(a.witness); !whole || err != nil {
-		return false, err
+// check implements attachment.
+func (a *tcxLinks) check() (attached, whole bool, err error) {
+	if attached, err = links.Bound(a.witness); !attached || err != nil {
+		return false, false, err
 	}
+	whole = true
 	err = links.InNetNS(a.ns, func() error {
 		for _, l := range a.links {
-			first, err := l.check(a.index)
+			first, explained, err := l.check(a.index)
 			if err != nil {
 				return err
 			}
-			whole = whole && first
+			attached, whole = attached && first, whole && first && explained
 		}
 		return nil
 	})
-	return whole, err
+	return attached, whole, err
 }
 
 // hidden implements attachment: filters run after all programs at tcx.
@@ -143,7 +144,7 @@ func (tcx) attach(ns, index int, in, out *ebpf.Program) (attachment, error) {
 				return errors.Join(err, l.Close(), all.Close())
 			}
 			all.links = append(all.links, own)
-			first, err := own.check(index)
+			first, _, err := own.check(index)
 			if err != nil {
 				return errors.Join(err, all.Close())
 			}

@@ -62,8 +62,8 @@ func TestHeldLockDelaysOnce(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if whole, err := a.whole(); !whole || err != nil {
-			t.Errorf("whole %v, %v", whole, err)
+		if attached, _, err := a.check(); !attached || err != nil {
+			t.Errorf("attached %v, %v", attached, err)
 		}
 		if err := a.Close(); err != nil {
 			t.Error(err)

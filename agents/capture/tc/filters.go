@@ -202,7 +202,7 @@ func (a *clsactFilters) owns(name string) bool { return strings.TrimSuffix(name,
 
 // whole implements attachment. Filters are listed in the order in which they run. Filters of other captures let each packet
 // pass, but others may not.
-func (a *clsactFilters) whole() (whole bool, err error) {
+func (a *clsactFilters) check() (attached, whole bool, err error) {
 	err = a.lock.do(a.ns, func(h *netlink.Handle) error {
 		for _, side := range sides[:a.sides] {
 			filters, err := filtersAt(h, a.index, side)
@@ -214,10 +214,10 @@ func (a *clsactFilters) whole() (whole bool, err error) {
 				return nil
 			}
 		}
-		whole = true
+		attached = true
 		return nil
 	})
-	return whole, err
+	return attached, attached, err
 }
 
 // hidden implements attachment. A filter that is replaced keeps its place after ours, and a new one of the same priority runs

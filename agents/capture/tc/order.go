@@ -25,6 +25,7 @@ type tcxLink struct {
 	// As of the last check: how often the kernel has changed the programs there, and the other ones; true are captures'.
 	revision uint64
 	others   map[ebpf.ProgramID]bool
+	first    bool
 }
 
 func newTCXLink(l ebpflink.Link, point ebpf.AttachType, program *ebpf.Program) (*tcxLink, error) {
@@ -36,32 +37,32 @@ func newTCXLink(l ebpflink.Link, point ebpf.AttachType, program *ebpf.Program) (
 	return &tcxLink{Link: l, point: point, own: own}, nil
 }
 
-// check reports whether no other program may have hidden packets since the last check. It runs in the interface's network
-// namespace.
-func (l *tcxLink) check(index int) (bool, error) {
+// check reports whether no other program is before this one but those of captures (first), and whether none may have been there
+// since the last check (explained). It runs in the interface's network namespace.
+func (l *tcxLink) check(index int) (first, explained bool, err error) {
 	for range 20 {
 		now, err := ebpflink.QueryPrograms(ebpflink.QueryOptions{Target: index, Attach: l.point})
 		if errors.Is(err, unix.ENOSPC) {
 			continue // one was attached meanwhile
 		}
 		if err != nil {
-			return false, fmt.Errorf("list programs at tcx: %w", err)
+			return false, false, fmt.Errorf("list programs at tcx: %w", err)
 		}
 		if now.Revision == l.revision {
-			return true, nil
+			return l.first, true, nil
 		}
 		others, first, err := l.read(now.Programs)
 		if errors.Is(err, os.ErrNotExist) {
 			continue // one has gone meanwhile
 		}
 		if err != nil {
-			return false, err
+			return false, false, err
 		}
-		known := l.revision == 0 || now.Revision-l.revision <= between(l.others, others, changesOf(index))
-		l.revision, l.others = now.Revision, others
-		return first && known, nil
+		explained = l.revision == 0 || now.Revision-l.revision <= between(l.others, others, changesOf(index))
+		l.revision, l.others, l.first = now.Revision, others, first
+		return first, explained, nil
 	}
-	return false, errors.New("the programs at tcx change too often")
+	return false, false, errors.New("the programs at tcx change too often")
 }
 
 // read returns the other programs of a list, and whether ours is the first but for those of captures.
@@ -99,8 +100,8 @@ func isCapture(id ebpf.ProgramID) (bool, error) {
 	return slices.Contains(captureNames, info.Name), nil
 }
 
-// changesOf is how many changes a capture makes at most when it begins: it attaches its own program. At loopback it has attached
-// one before to try it (Backend.tryAttach), and detached it.
+// changesOf is how many changes a capture makes at most when it begins: it attaches its own program. At loopback it attaches one before
+// to try it, and detaches it after (Backend.tryAttach).
 func changesOf(index int) uint64 {
 	if index == loopbackIndex {
 		return 3

@@ -49,15 +49,19 @@ func (s *source) attach() (err error) {
 		out = (*ebpf.Program)(nil) // each packet passes loopback twice, out and in; once is enough (as libpcap has it)
 	}
 	s.attached, err = s.b.attacher.attach(s.b.cfg.NetNS, s.index, in, out)
+	if err == nil && s.index == loopbackIndex {
+		err = s.b.endTry()
+	}
 	return err
 }
 
-// Restore implements backend.Source.
+// Restore implements backend.Source. It attaches the programs again only if they do not receive all packets any more: between detaching
+// and attaching none arrive, and other captures could not tell these changes from those of a program that has come and gone.
 func (s *source) Restore() (detached bool, err error) {
 	if s.attached != nil {
-		whole, err := s.attached.whole()
-		if whole || err != nil {
-			return false, err
+		attached, whole, err := s.attached.check()
+		if attached || err != nil {
+			return err == nil && !whole, err
 		}
 	}
 	return true, errors.Join(s.detach(), s.attach())

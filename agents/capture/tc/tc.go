@@ -38,7 +38,8 @@ var ErrUnavailable = errors.New("BPF programs cannot capture these packets")
 type Backend struct {
 	cfg      *backend.Config
 	attacher attacher
-	programs *programs // nil before Prepare
+	programs *programs  // nil before Prepare
+	try      attachment // of tryAttach
 
 	sources []*source
 	ended   []*source        // ended with the capture, but still attached
@@ -127,7 +128,8 @@ func (b *Backend) load(lt pcapng.LinkType) error {
 // loopbackIndex is the index of loopback in each network namespace (LOOPBACK_IFINDEX of net/net_namespace.h).
 const loopbackIndex = 1
 
-// tryAttach attaches a program to loopback and detaches it. Other captures know that, and count these changes there alone.
+// tryAttach attaches a program to loopback. At tcx it stays until the capture's own program is there, or the capture ends. Other
+// captures compare the number of changes with a list of programs, so a program that comes must be in that list before it goes.
 func (b *Backend) tryAttach() error {
 	nothing, err := newTry()
 	if err != nil {
@@ -138,7 +140,21 @@ func (b *Backend) tryAttach() error {
 	if err != nil {
 		return err
 	}
-	return a.Close()
+	b.try = a
+	if b.attacher.name() != TCX { // there the kernel announces each change with the name of the program
+		return b.endTry()
+	}
+	return nil
+}
+
+// endTry detaches the program of tryAttach.
+func (b *Backend) endTry() error {
+	if b.try == nil {
+		return nil
+	}
+	err := b.try.Close()
+	b.try = nil
+	return err
 }
 
 // errHeader is the error for an interface whose packets begin with a header that must not be in the file.
@@ -264,7 +280,7 @@ func (b *Backend) Close() error {
 		errs = append(errs, s.detach())
 	}
 	b.sources, b.ended = nil, nil
-	errs = append(errs, b.attacher.close())
+	errs = append(errs, b.endTry(), b.attacher.close())
 	if b.programs != nil {
 		errs = append(errs, b.programs.close())
 	}
