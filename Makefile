@@ -8,6 +8,9 @@ RELEASED ?= $(word 2,$(shell cat VERSION))
 IMG      ?= quay.io/sonde/sonde:dev
 # The image that the bundle installs, with a tag or a digest.
 RELEASE_IMG ?= quay.io/sonde/sonde:v$(VERSION)
+# The image that runs Helm for Collectors, for tests and for the bundle.
+RELEASER_IMG         ?= quay.io/sonde/sonde-releaser:dev
+RELEASER_RELEASE_IMG ?= quay.io/sonde/sonde-releaser:v$(VERSION)
 BUNDLE_IMG  ?= quay.io/sonde/sonde-bundle:v$(VERSION)
 CATALOG_IMG ?= quay.io/sonde/sonde-catalog:v$(VERSION)
 WORKLOAD := sonde.local/workload:1
@@ -62,6 +65,10 @@ demo-trace: deps ## Trace a slow service from the symptom to the cause (docs/gui
 demo-intercept: deps ## Answer a Service's requests in a process outside of the cluster (docs/intercept.md).
 	@KUBE_CONTEXT='$(KUBE_CONTEXT)' IMG='$(IMG)' hack/demo-intercept.sh
 
+.PHONY: demo-collector
+demo-collector: deps ## Install, upgrade and remove a tenant's OpenTelemetry Collector by Helm (docs/collector.md).
+	@KUBE_CONTEXT='$(KUBE_CONTEXT)' IMG='$(IMG)' RELEASER_IMG='$(RELEASER_IMG)' hack/demo-collector.sh
+
 .PHONY: demo-fluentpvc
 demo-fluentpvc: deps ## Give Pods disposable volumes and process each after its Pod is gone (docs/fluentpvc.md).
 	@KUBE_CONTEXT='$(KUBE_CONTEXT)' IMG='$(IMG)' hack/demo-fluentpvc.sh
@@ -72,19 +79,28 @@ test: deps ## Run what CI runs: generated code, lint, unit tests, API server, an
 
 ##@ Build
 .PHONY: build
-build: pcapfilter ## Build manager, agent and plugin into bin/.
+build: pcapfilter ## Build manager, agent, releaser and plugin into bin/.
 	go build -ldflags '$(LDFLAGS)' -o $(BIN)/manager .
 	go build -ldflags '$(LDFLAGS)' -o $(BIN)/agent ./cmd/agent
 	go build -ldflags '$(LDFLAGS)' -o bin/kubectl-sonde ./cmd/kubectl-sonde
+	cd cmd/releaser && go build -ldflags '$(LDFLAGS)' -o '$(CURDIR)/$(BIN)/releaser' .
 
 .PHONY: pcapfilter
 pcapfilter: ## Build the filter compiler: libpcap as a WebAssembly module.
 	@internal/operator/pcapfilter/wasm/build.sh
 
 .PHONY: image
-image: build cluster-program ## Build the image as build/sonde.tar, without a docker daemon.
+image: build cluster-program ## Build the images as build/sonde.tar and build/releaser.tar, without a docker daemon.
 	@mkdir -p build
 	@$(CLUSTER) image -o build/sonde.tar --name '$(IMG)' --user 65532:65532 --entrypoint /manager manager=$(BIN)/manager agent=$(BIN)/agent
+	@$(CLUSTER) image -o build/releaser.tar --name '$(RELEASER_IMG)' --user 65532:65532 --entrypoint /releaser releaser=$(BIN)/releaser
+
+COLLECTOR := sonde.local/otelcol:1
+.PHONY: image-collector
+image-collector: cluster-program ## Build the image of the OpenTelemetry Collector that tests and the demo install.
+	@mkdir -p build
+	cd hack/otelcol && go build -ldflags '-s -w' -o '$(CURDIR)/$(BIN)/otelcol' .
+	@$(CLUSTER) image -o build/otelcol.tar --name '$(COLLECTOR)' --user 65532:65532 --entrypoint /otelcol otelcol=$(BIN)/otelcol
 
 .PHONY: image-workload
 image-workload: cluster-program ## Build the image of the workload that tests and demos capture.
@@ -123,7 +139,7 @@ image-push: image-program ## Push build/sonde-multiarch.tar to IMG=registry/name
 .PHONY: bundle
 bundle: ## Generate bundle/, bundle.Dockerfile and OLM v1's installer from config/.
 	@cd hack/bundle && go build -o $(CURDIR)/bin/bundle .
-	@$(TOOL) kustomize build config/manifests | bin/bundle -version '$(VERSION)' -date '$(RELEASED)' -image '$(RELEASE_IMG)' -icon config/manifests/icon.svg
+	@$(TOOL) kustomize build config/manifests | bin/bundle -version '$(VERSION)' -date '$(RELEASED)' -image '$(RELEASE_IMG)' -releaser-image '$(RELEASER_RELEASE_IMG)' -icon config/manifests/icon.svg
 	@mkdir -p config/olmv1
 	@go run ./test/installer/write bundle > config/olmv1/installer.yaml
 
@@ -131,7 +147,7 @@ bundle: ## Generate bundle/, bundle.Dockerfile and OLM v1's installer from confi
 bundle-build: image-program ## Build the bundle's image for RELEASE_IMG as build/bundle.tar, without a docker daemon.
 	@cd hack/bundle && go build -o $(CURDIR)/bin/bundle .
 	@mkdir -p build/release
-	@$(TOOL) kustomize build config/manifests | bin/bundle -version '$(VERSION)' -date '$(RELEASED)' -image '$(RELEASE_IMG)' -icon config/manifests/icon.svg -out build/release
+	@$(TOOL) kustomize build config/manifests | bin/bundle -version '$(VERSION)' -date '$(RELEASED)' -image '$(RELEASE_IMG)' -releaser-image '$(RELEASER_RELEASE_IMG)' -icon config/manifests/icon.svg -out build/release
 	@$(IMAGE_TOOL) build -o build/bundle.tar --name '$(BUNDLE_IMG)' --created '$(RELEASED)' --labels build/release/bundle/metadata/annotations.yaml \
 		manifests=build/release/bundle/manifests metadata=build/release/bundle/metadata tests=build/release/bundle/tests
 
@@ -223,7 +239,7 @@ verify: generate bundle ## Fail if generated files differ from the last commit, 
 lint: export GOMEMLIMIT := 5GiB
 lint: pcapfilter ## Lint, and check the formatting.
 	$(LINT) run ./...
-	for dir in hack/cluster hack/bundle hack/image test/bench/wireguard; do \
+	for dir in cmd/releaser hack/cluster hack/bundle hack/image hack/otelcol test/bench/wireguard; do \
 		(cd $$dir && go tool -modfile='$(CURDIR)/hack/lint/go.mod' golangci-lint run --config '$(CURDIR)/.golangci.yml' ./...); \
 	done
 
@@ -269,8 +285,8 @@ test-schedules: pcapfilter ## Test the controllers in SCHEDULES random schedules
 	go test -v -count=1 -timeout 30m -run '^TestSchedules$$' ./controllers/capture ./controllers/fluentpvc ./controllers/intercept -args -schedules $(SCHEDULES) -seed $(SEED)
 
 .PHONY: test-e2e
-test-e2e: cluster-up image image-workload ## Run one end-to-end pass per kind on the local cluster; the shards run the rest.
-	@hack/e2e.sh -v -run '^Test(Exactness|SourceExample|KilledProbe|Plugin|ResultsNeedTheVerb|DeletingTheCapture|Trace|FluentPVCLife|InterceptLife)'
+test-e2e: cluster-up image image-workload image-collector ## Run one end-to-end pass per kind on the local cluster; the shards run the rest.
+	@hack/e2e.sh -v -run '^Test(Exactness|SourceExample|KilledProbe|Plugin|ResultsNeedTheVerb|DeletingTheCapture|Trace|FluentPVCLife|InterceptLife|CollectorLife)'
 
 .PHONY: test-olm
 test-olm: cluster-up olm-programs image image-workload image-program ## Test install, upgrade and removal with real OLM, v0 and v1, on the local cluster (with OPENSHIFT=1).

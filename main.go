@@ -63,6 +63,7 @@ func parseFlags() (wiring.Options, zap.Options, error) {
 	o := wiring.Options{Agent: agentjob.Options{DiskFloor: agentjob.DefaultDiskFloor}}
 	log := zap.Options{}
 	flag.StringVar(&o.Agent.Image, "image", "", "image of the agents: the manager's own (required)")
+	flag.StringVar(&o.ReleaserImage, "releaser-image", "", "image of the releaser, which runs Helm for Collectors (required)")
 	flag.StringVar(&o.Agent.Namespace, "namespace", os.Getenv("POD_NAMESPACE"), "the operator's namespace; by default $POD_NAMESPACE")
 	flag.Int64Var(&o.Agent.RingBytes, "ring-bytes", 32<<20, "memory of a probe's packet ring, in bytes")
 	flag.Var(&o.Agent.DiskFloor, agentjob.DiskFloorFlag, "free space that probes leave on their node's disk: a part of it, like 12%, or a quantity, like 10Gi; 0 is none")

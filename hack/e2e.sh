@@ -11,7 +11,7 @@ SONDE_AUDIT_LOG=$("$cluster" audit-log)
 # A missing tool fails the tests instead of skipping them.
 export REQUIRE_PRIVILEGED=1
 export SONDE_CLUSTER=$cluster SONDE_PLUGIN=$root/bin/kubectl-sonde SONDE_INSTALL=$root/hack/install.sh SONDE_WORKLOAD=sonde.local/workload:1
-"$cluster" load build/workload.tar
+"$cluster" load build/workload.tar build/otelcol.tar
 hack/install.sh
 setting=SONDE_PROBE_PRIVILEGE- # unsets it
 [ -z "${SONDE_PROBE_PRIVILEGE:-}" ] || setting=SONDE_PROBE_PRIVILEGE=$SONDE_PROBE_PRIVILEGE

@@ -3,6 +3,7 @@
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 cluster=${XDG_CACHE_HOME:-$HOME/.cache}/sonde/cluster/cluster
 IMG=${IMG:-quay.io/sonde/sonde:dev}
+RELEASER_IMG=${RELEASER_IMG:-quay.io/sonde/sonde-releaser:dev}
 if [ -n "${KUBE_CONTEXT:-}" ]; then
 	command -v kubectl >/dev/null || { echo "KUBE_CONTEXT is set, but kubectl is not in PATH: install it" >&2; exit 2; }
 	if [ "$IMG" = quay.io/sonde/sonde:dev ]; then

@@ -8,12 +8,12 @@ if [ "${1:-}" = --remove ]; then
 	"${kubectl[@]}" delete --ignore-not-found --wait=true -k config/default
 	exit
 fi
-[ -z "$local_cluster" ] || "$cluster" load "build/sonde.tar=$IMG"
+[ -z "$local_cluster" ] || "$cluster" load "build/sonde.tar=$IMG" "build/releaser.tar=$RELEASER_IMG"
 # Set the image in a copy, so that the tree stays unchanged.
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 cp -r config "$work/"
-sed -i "s#quay.io/sonde/sonde:dev#$IMG#" "$work/config/manager/manager.yaml"
+sed -i "s#quay.io/sonde/sonde:dev#$IMG#; s#quay.io/sonde/sonde-releaser:dev#$RELEASER_IMG#" "$work/config/manager/manager.yaml"
 # A developer's disk is fuller than a node's, so probes keep less of it free.
 [ -z "$local_cluster" ] || sed -i 's#^        env:$#&\n        - {name: SONDE_DISK_FLOOR, value: 256Mi}#' "$work/config/manager/manager.yaml"
 [ -z "${SONDE_ENGINE:-}" ] || sed -i "/^ *engine:\$/{n;s/default: .*/default: $SONDE_ENGINE/}" "$work"/config/crd/bases/*packetcaptures.yaml

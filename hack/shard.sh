@@ -5,12 +5,12 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 # CI runs one of these after make test, so none may take more than 15 minutes.
 rotation=(capture gate rights removal fuzz-filters fuzz-parsers-1 fuzz-parsers-2 fuzz-parsers-3 security operations bundle olm
-	faults faults-bpf trace-faults limits kernels schedules fluentpvc intercept)
+	faults faults-bpf trace-faults limits kernels schedules fluentpvc intercept collector)
 # The others run by hand before a release.
 shards=("${rotation[@]}" scale floods intercept-faults)
 make="make --no-print-directory"
 e2e() {
-	$make cluster-up image image-workload
+	$make cluster-up image image-workload image-collector
 	hack/e2e.sh -v -run "$@"
 }
 # Some shards start a cluster of their own and remove it at the end. If that cluster is already up, another shard may be
@@ -129,6 +129,7 @@ kernels)
 	;;
 schedules) $make test-schedules SCHEDULES=1000 ;;
 fluentpvc) e2e '^TestFluentPVC' ;;
+collector) e2e '^TestCollector' ;;
 intercept)
 	go test -count=1 -v -run '^TestMemory$' ./agents/stowaway
 	e2e '^TestIntercept'

@@ -21,6 +21,7 @@ var schemeBuilder = runtime.NewSchemeBuilder(func(s *runtime.Scheme) error {
 		&FluentPVC{}, &FluentPVCList{},
 		&FluentPVCBinding{}, &FluentPVCBindingList{},
 		&InterceptRequest{}, &InterceptRequestList{},
+		&Collector{}, &CollectorList{},
 	)
 	metav1.AddToGroupVersion(s, GroupVersion)
 	return nil

@@ -49,6 +49,10 @@ func BuildConfiguration(o ConfigurationOptions) *acadmission.MutatingWebhookConf
 				annotations: []string{sondev1.AnnotationRequester, sondev1.AnnotationStamp},
 			}),
 			resourceWebhook(o, resource{
+				plural: "collectors", singular: "collector", path: webhookpath.Collector, scope: admissionregistrationv1.NamespacedScope,
+				annotations: []string{sondev1.AnnotationRequester, sondev1.AnnotationStamp},
+			}),
+			resourceWebhook(o, resource{
 				plural: "fluentpvcs", singular: "fluentpvc", path: webhookpath.FluentPVC, scope: admissionregistrationv1.ClusterScope,
 				annotations: []string{sondev1.AnnotationRequester, sondev1.AnnotationStamp},
 			}),

@@ -160,7 +160,7 @@ func TestReconcileRepairs(t *testing.T) {
 			t.Errorf("%s: %d applies, want %d", s.what, c.applies, s.want)
 		}
 		o := liveConfiguration(t, c)
-		if len(o.Webhooks) != 5 || string(o.Webhooks[0].ClientConfig.CABundle) != string(bundle) ||
+		if len(o.Webhooks) != 6 || string(o.Webhooks[0].ClientConfig.CABundle) != string(bundle) ||
 			*o.Webhooks[0].FailurePolicy != admissionregistrationv1.Fail || len(o.Webhooks[1].NamespaceSelector.MatchLabels) != 0 {
 			t.Errorf("%s: differs from the desired one: %+v", s.what, o.Webhooks)
 		}
@@ -191,8 +191,8 @@ func TestSecretPathChanges(t *testing.T) {
 		}
 		clk.SetTime(clk.Now().Add(1))
 	}
-	if len(written) != 5*3 {
-		t.Errorf("%d paths of five webhooks in three periods: %v", len(written), written)
+	if len(written) != 6*3 {
+		t.Errorf("%d paths of six webhooks in three periods: %v", len(written), written)
 	}
 }
 

@@ -28,7 +28,7 @@ func install(t *testing.T) []byte {
 }
 
 func demo() release {
-	return release{version: "1.2.3", date: time.Date(2026, 3, 4, 0, 0, 0, 0, time.UTC), image: "registry/demo:v1.2.3", channel: "alpha", icon: []byte("<svg/>")}
+	return release{version: "1.2.3", date: time.Date(2026, 3, 4, 0, 0, 0, 0, time.UTC), image: "registry/demo:v1.2.3", releaserImage: "registry/demo-releaser:v1.2.3", channel: "alpha", icon: []byte("<svg/>")}
 }
 
 func built(t *testing.T, r release) (map[string][]byte, operatorsv1alpha1.ClusterServiceVersion) {
@@ -117,8 +117,8 @@ func TestClusterServiceVersion(t *testing.T) {
 		t.Errorf("descriptors (-want +got):\n%s", diff)
 	}
 	container := csv.Spec.InstallStrategy.StrategySpec.DeploymentSpecs[0].Spec.Template.Spec.Containers[0]
-	if container.Image != "registry/demo:v1.2.3" || container.Env[0].Value != "registry/demo:v1.2.3" {
-		t.Errorf("image %s, of the agents %s", container.Image, container.Env[0].Value)
+	if container.Image != "registry/demo:v1.2.3" || container.Env[0].Value != "registry/demo:v1.2.3" || container.Env[1].Value != "registry/demo-releaser:v1.2.3" {
+		t.Errorf("image %s, of the agents and the releaser %+v", container.Image, container.Env)
 	}
 }
 
@@ -156,6 +156,7 @@ func TestMirrorsNeedDigest(t *testing.T) {
 	t.Parallel()
 	r := demo()
 	r.image = "registry/demo@sha256:" + strings.Repeat("a", 64)
+	r.releaserImage = "registry/demo-releaser@sha256:" + strings.Repeat("b", 64)
 	_, csv := built(t, r)
 	if got := csv.Annotations["features.operators.openshift.io/disconnected"]; got != "true" {
 		t.Errorf("disconnected is %q for an image with a digest", got)
@@ -232,7 +233,7 @@ func TestRunReplacesOldBundle(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	args := []string{"-version", "1.2.3", "-date", "2026-03-04", "-image", "registry/demo:v1.2.3", "-icon", dir + "/icon.svg", "-out", dir}
+	args := []string{"-version", "1.2.3", "-date", "2026-03-04", "-image", "registry/demo:v1.2.3", "-releaser-image", "registry/demo-releaser:v1.2.3", "-icon", dir + "/icon.svg", "-out", dir}
 	if err := run(args, bytes.NewReader(install(t))); err != nil {
 		t.Fatal(err)
 	}

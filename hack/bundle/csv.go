@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"maps"
+	"slices"
 	"strings"
 	"time"
 
@@ -18,6 +19,9 @@ import (
 // imageVariable gives the manager the image of the agents. Tools for disconnected clusters look for the prefix.
 const imageVariable = "RELATED_IMAGE_SONDE"
 
+// releaserVariable gives it the image of the releaser.
+const releaserVariable = "RELATED_IMAGE_SONDE_RELEASER"
+
 // completeCSV fills the base ClusterServiceVersion in from config/ and the release.
 func completeCSV(in *input, r release) (*operatorsv1alpha1.ClusterServiceVersion, error) {
 	csv := in.csv.DeepCopy()
@@ -29,7 +33,9 @@ func completeCSV(in *input, r release) (*operatorsv1alpha1.ClusterServiceVersion
 	csv.Namespace = "placeholder" // as operator-sdk writes it; OLM replaces it
 	csv.Spec.Version = version.OperatorVersion{Version: v}
 	csv.Spec.Icon = []operatorsv1alpha1.Icon{{Data: base64.StdEncoding.EncodeToString(r.icon), MediaType: "image/svg+xml"}}
-	csv.Spec.RelatedImages = []operatorsv1alpha1.RelatedImage{{Name: in.csv.Name, Image: r.image}}
+	csv.Spec.RelatedImages = []operatorsv1alpha1.RelatedImage{ // in the order of the catalog, which opm sorts
+		{Name: in.csv.Name + "-releaser", Image: r.releaserImage}, {Name: in.csv.Name, Image: r.image},
+	}
 	if csv.Spec.CustomResourceDefinitions.Owned, err = describe(in.csv.Spec.CustomResourceDefinitions.Owned, in.crds); err != nil {
 		return nil, err
 	}
@@ -40,7 +46,7 @@ func completeCSV(in *input, r release) (*operatorsv1alpha1.ClusterServiceVersion
 	strategy.DeploymentSpecs = []operatorsv1alpha1.StrategyDeploymentSpec{{
 		Name: in.deployment.Name, Label: in.deployment.Labels, Spec: in.deployment.Spec,
 	}}
-	if err := setImage(strategy.DeploymentSpecs[0].Spec.Template.Spec.Containers, r.image); err != nil {
+	if err := setImage(strategy.DeploymentSpecs[0].Spec.Template.Spec.Containers, r); err != nil {
 		return nil, err
 	}
 	strategy.ClusterPermissions, err = clusterPermissions(in)
@@ -65,7 +71,7 @@ func annotate(csv *operatorsv1alpha1.ClusterServiceVersion, in *input, r release
 		"operatorframework.io/suggested-namespace":          in.namespace.GetName(),
 		"operatorframework.io/suggested-namespace-template": template,
 		// A mirror serves images by digest, not by tag.
-		"features.operators.openshift.io/disconnected": fmt.Sprint(strings.Contains(r.image, "@sha256:")),
+		"features.operators.openshift.io/disconnected": fmt.Sprint(strings.Contains(r.image, "@sha256:") && strings.Contains(r.releaserImage, "@sha256:")),
 	})
 	return nil
 }
@@ -83,19 +89,20 @@ func namespaceTemplate(in *input) (string, error) {
 	return strings.TrimSpace(string(out)), nil
 }
 
-// setImage sets the image of the only container, and the variable with the image of the agents.
-func setImage(containers []corev1.Container, image string) error {
+// setImage sets the image of the only container, and the variables with the images of the agents and of the releaser.
+func setImage(containers []corev1.Container, r release) error {
 	if len(containers) != 1 {
 		return fmt.Errorf("the Deployment has %d containers, want 1: extend setImage for more", len(containers))
 	}
-	containers[0].Image = image
-	for i := range containers[0].Env {
-		if containers[0].Env[i].Name == imageVariable {
-			containers[0].Env[i].Value = image
-			return nil
+	containers[0].Image = r.image
+	for name, image := range map[string]string{imageVariable: r.image, releaserVariable: r.releaserImage} {
+		i := slices.IndexFunc(containers[0].Env, func(v corev1.EnvVar) bool { return v.Name == name })
+		if i < 0 {
+			return fmt.Errorf("the Deployment does not set %s: without it no Job has an image", name)
 		}
+		containers[0].Env[i].Value = image
 	}
-	return fmt.Errorf("the Deployment does not set %s: without it the agents have no image", imageVariable)
+	return nil
 }
 
 // clusterPermissions returns the rights that ClusterRoleBindings give the manager's ServiceAccount. The CSV has no

@@ -15,8 +15,10 @@ type release struct {
 	version string
 	date    time.Time
 	image   string // of manager and agents, as the cluster pulls it
-	channel string
-	icon    []byte // SVG
+	// releaserImage runs Helm for Collectors.
+	releaserImage string
+	channel       string
+	icon          []byte // SVG
 }
 
 func main() {
@@ -31,14 +33,15 @@ func run(args []string, in io.Reader) error {
 	version := flags.String("version", "", "version of the operator, like 0.1.0")
 	date := flags.String("date", "", "day of the release, like 2026-11-20")
 	image := flags.String("image", "", "image of the operator, as the cluster pulls it")
+	releaserImage := flags.String("releaser-image", "", "image of the releaser, as the cluster pulls it")
 	channel := flags.String("channel", "candidate", "channel of the catalog")
 	icon := flags.String("icon", "", "file of the icon, SVG")
 	out := flags.String("out", ".", "directory that gets bundle/ and bundle.Dockerfile")
 	if err := flags.Parse(args); err != nil {
 		return err
 	}
-	if *version == "" || *image == "" {
-		return fmt.Errorf("-version and -image are not set: run make bundle")
+	if *version == "" || *image == "" || *releaserImage == "" {
+		return fmt.Errorf("-version, -image or -releaser-image is not set: run make bundle")
 	}
 	day, err := time.Parse(time.DateOnly, *date)
 	if err != nil {
@@ -52,7 +55,7 @@ func run(args []string, in io.Reader) error {
 	if err != nil {
 		return fmt.Errorf("read the manifests: %w", err)
 	}
-	files, err := build(stream, release{version: *version, date: day, image: *image, channel: *channel, icon: svg})
+	files, err := build(stream, release{version: *version, date: day, image: *image, releaserImage: *releaserImage, channel: *channel, icon: svg})
 	if err != nil {
 		return err
 	}

@@ -201,22 +201,29 @@ func (p *plugin) volumes(ctx context.Context, names []string) (found []*fluentpv
 
 // fluentPVCNamespace connects to the namespace that the flags select.
 func (p *plugin) fluentPVCNamespace() (fluentpvc.Namespace, error) {
+	c, namespace, err := p.consentClient()
+	return fluentpvc.Namespace{Client: c, Name: namespace, Operator: p.operatorNamespace}, err
+}
+
+// consentClient returns a client for the objects by which a namespace's admin allows the operator something, and the namespace that the
+// flags select.
+func (p *plugin) consentClient() (client.Client, string, error) {
 	config, err := p.flags.ToRESTConfig()
 	if err != nil {
-		return fluentpvc.Namespace{}, fmt.Errorf("read the kubeconfig: %w", err)
+		return nil, "", fmt.Errorf("read the kubeconfig: %w", err)
 	}
 	namespace, _, err := p.flags.ToRawKubeConfigLoader().Namespace()
 	if err != nil {
-		return fluentpvc.Namespace{}, fmt.Errorf("read the kubeconfig: %w", err)
+		return nil, "", fmt.Errorf("read the kubeconfig: %w", err)
 	}
-	c, err := fluentPVCClient(config)
+	c, err := newConsentClient(config)
 	if err != nil {
-		return fluentpvc.Namespace{}, fmt.Errorf("connect to the cluster: %w", err)
+		return nil, "", fmt.Errorf("connect to the cluster: %w", err)
 	}
-	return fluentpvc.Namespace{Client: c, Name: namespace, Operator: p.operatorNamespace}, nil
+	return c, namespace, nil
 }
 
-func fluentPVCClient(config *rest.Config) (client.Client, error) {
+func newConsentClient(config *rest.Config) (client.Client, error) {
 	s := scheme()
 	utilruntime.Must(corev1.AddToScheme(s))
 	utilruntime.Must(rbacv1.AddToScheme(s))
@@ -224,6 +231,7 @@ func fluentPVCClient(config *rest.Config) (client.Client, error) {
 	m.Add(v1alpha1.GroupVersion.WithKind("FluentPVCBinding"), apimeta.RESTScopeNamespace)
 	m.Add(corev1.SchemeGroupVersion.WithKind("PersistentVolumeClaim"), apimeta.RESTScopeNamespace)
 	m.Add(corev1.SchemeGroupVersion.WithKind("ServiceAccount"), apimeta.RESTScopeNamespace)
+	m.Add(rbacv1.SchemeGroupVersion.WithKind("Role"), apimeta.RESTScopeNamespace)
 	m.Add(rbacv1.SchemeGroupVersion.WithKind("RoleBinding"), apimeta.RESTScopeNamespace)
 	config = rest.CopyConfig(config)
 	config.ContentType = runtime.ContentTypeJSON

@@ -82,7 +82,7 @@ func (p *plugin) command() *cobra.Command {
 	root.AddCommand(
 		newCapture(p), newDownload(p), newGet(p), newStop(p), newDelete(p), newConversations(p), newTrace(p),
 		newIntercept(p), newIntercepts(p), newDown(p),
-		newFluentPVC(p), newDoctor(p), newMustGather(p), newVersion(p), newOptions(p),
+		newFluentPVC(p), newCollector(p), newDoctor(p), newMustGather(p), newVersion(p), newOptions(p),
 	)
 	root.SetUsageTemplate(usageTemplate)
 	return root

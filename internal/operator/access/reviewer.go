@@ -17,7 +17,13 @@ const (
 	roleNodes  = "-nodes"
 )
 
-const resourceNodes = "nodes"
+const (
+	resourceNodes = "nodes"
+	resourceJobs  = "jobs"
+)
+
+// roleEdit of Kubernetes may create Jobs.
+const roleEdit = "edit"
 
 // Decision of a review. Without Allowed, Reason tells the user which right is missing and how an admin grants it.
 type Decision struct {
@@ -51,6 +57,11 @@ func (r *Reviewer) ReviewNodes(ctx context.Context, verb string, who Requester) 
 	})
 }
 
+// ReviewJobs reviews the right to create Jobs in namespace. With it a user can run any Pod there, under any ServiceAccount of it.
+func (r *Reviewer) ReviewJobs(ctx context.Context, who Requester, namespace string) (Decision, error) {
+	return r.review(ctx, who, authorizationv1.ResourceAttributes{Verb: "create", Group: "batch", Version: "v1", Resource: resourceJobs, Namespace: namespace})
+}
+
 func (r *Reviewer) review(ctx context.Context, who Requester, what authorizationv1.ResourceAttributes) (Decision, error) {
 	if who.Username == "" {
 		// The API server would refuse such a review as malformed.
@@ -79,6 +90,9 @@ func refusal(who Requester, what authorizationv1.ResourceAttributes, evaluation 
 	default:
 		where = "in namespace " + short(what.Namespace)
 		grant = "kubectl create rolebinding NAME -n " + short(what.Namespace)
+	}
+	if what.Resource == resourceJobs {
+		role = roleEdit
 	}
 	msg := fmt.Sprintf("user %q lacks the verb %s on %s %s: ask an admin for ClusterRole %s (%s --clusterrole=%s --user=%s)",
 		short(who.Username), what.Verb, what.Resource, where, role, grant, role, quote(short(who.Username)))

@@ -17,6 +17,7 @@ const (
 	Trace         = "/mutate-monitoring-openshift-tpg-v1alpha1-trace"
 	ResultAccess  = "/mutate-monitoring-openshift-tpg-v1alpha1-resultaccess"
 	Intercept     = "/mutate-monitoring-openshift-tpg-v1alpha1-interceptrequest"
+	Collector     = "/mutate-monitoring-openshift-tpg-v1alpha1-collector"
 	Gate          = "/mutate-v1-pod-gate"
 	GateRequired  = "/mutate-v1-pod-gate-required"
 	FluentPVC     = "/mutate-monitoring-openshift-tpg-v1alpha1-fluentpvc"

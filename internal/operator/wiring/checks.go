@@ -19,7 +19,7 @@ import (
 // addChecks adds the health checks. The kubelet restarts a manager that hangs or does not answer. A replica that could
 // not decide is not ready and gets no requests.
 func (m *manager) addChecks(ctx context.Context, mgr ctrl.Manager) error {
-	cached := []client.Object{&sondev1.ResultAccess{}, &sondev1.FluentPVC{}, &sondev1.FluentPVCBinding{}, &sondev1.InterceptRequest{}, &corev1.Pod{}, &batchv1.Job{}}
+	cached := []client.Object{&sondev1.ResultAccess{}, &sondev1.FluentPVC{}, &sondev1.FluentPVCBinding{}, &sondev1.InterceptRequest{}, &sondev1.Collector{}, &corev1.Pod{}, &batchv1.Job{}}
 	for _, k := range kind.Captures {
 		cached = append(cached, k.New())
 	}

@@ -44,6 +44,8 @@ const noAddress = "0"
 // Options are the manager's settings.
 type Options struct {
 	Agent agentjob.Options
+	// ReleaserImage runs Helm for Collectors.
+	ReleaserImage string
 	// MetricsAddress and HealthAddress are host:port; noAddress turns an endpoint off.
 	MetricsAddress, HealthAddress string
 	WebhookPort, ResultsPort      int

@@ -91,7 +91,7 @@ func Run(ctx context.Context, o Options, downloads *results.Drain) error {
 		return fmt.Errorf("make manager: %w", err)
 	}
 	for _, add := range []func(context.Context, ctrl.Manager) error{
-		m.addServers, m.addChecks, m.addWebhooks, m.addConfigurations, m.addPlatform, m.addCaptures, m.addFluentPVC, m.addIntercepts,
+		m.addServers, m.addChecks, m.addWebhooks, m.addConfigurations, m.addPlatform, m.addCaptures, m.addFluentPVC, m.addIntercepts, m.addCollectors,
 	} {
 		if err := add(ctx, mgr); err != nil {
 			return err

@@ -1,0 +1,256 @@
+package v1alpha1
+
+import (
+	"strings"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+)
+
+// CollectorKind is the name of the kind.
+const CollectorKind = "Collector"
+
+// CollectorRelease names a tenant's backend and configures it.
+type CollectorRelease struct {
+	// name begins the names of the release and of its objects. For a chart from a repository it is also the name of the chart,
+	// unless chart.name is set. It is immutable.
+	// +required
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=40
+	// +kubebuilder:validation:XValidation:rule="self.matches('^[a-z]([-a-z0-9]*[a-z0-9])?$')",message="collector.name must begin with a letter and consist of a-z, 0-9 and -, like collector"
+	Name string `json:"name,omitempty"`
+
+	// version of the chart, as Helm understands it: 1.2.0, or a range like ~1.2. By default the newest one.
+	// +optional
+	// +kubebuilder:validation:MaxLength=128
+	Version string `json:"version,omitempty"`
+
+	// configuration is a YAML document with Helm values, in base64.
+	// +optional
+	// +kubebuilder:validation:MaxLength=262144
+	Configuration string `json:"configuration,omitempty"`
+}
+
+// CollectorTenant says whose backend it is.
+type CollectorTenant struct {
+	// id of the tenant. The chart's values have it as global.tenant.id.
+	// +optional
+	// +kubebuilder:validation:MaxLength=253
+	ID string `json:"id,omitempty"`
+
+	// reference, in lower case, is the namespace of the release. The namespace must exist, and its admin must have opened it with
+	// kubectl sonde collector open. It is immutable.
+	// +required
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=63
+	// +kubebuilder:validation:XValidation:rule="self.matches('^[a-zA-Z0-9]([-a-zA-Z0-9]*[a-zA-Z0-9])?$')",message="tenant.reference must be the name of a namespace, in upper or lower case, like acme"
+	Reference string `json:"reference,omitempty"`
+
+	// instance ends the name of the release. It is immutable.
+	// +required
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=40
+	// +kubebuilder:validation:XValidation:rule="self.matches('^[a-z0-9]([-a-z0-9]*[a-z0-9])?$')",message="tenant.instance must consist of a-z, 0-9 and -, like prod"
+	Instance string `json:"instance,omitempty"`
+}
+
+// CollectorSpec is a tenant's backend: which chart, with which values, for whom.
+//
+// +kubebuilder:validation:XValidation:rule="self.collector.name == oldSelf.collector.name && self.tenant.reference.lowerAscii() == oldSelf.tenant.reference.lowerAscii() && self.tenant.instance == oldSelf.tenant.instance",message="collector.name, tenant.reference and tenant.instance name the release, so they are immutable: create another Collector, and delete this one"
+// +kubebuilder:validation:XValidation:rule="size(self.collector.name) + size(self.tenant.instance) < 53",message="the release is named collector.name-tenant.instance, and Helm allows 53 characters: shorten one of them"
+type CollectorSpec struct {
+	// collector is the release, and the chart's version and values.
+	// +required
+	Collector CollectorRelease `json:"collector,omitzero"`
+
+	// tenant that the backend belongs to.
+	// +required
+	Tenant CollectorTenant `json:"tenant,omitzero"`
+
+	// cluster that the backend is for. The chart's values have it as global.cluster.
+	// +optional
+	// +kubebuilder:validation:MaxLength=253
+	Cluster string `json:"cluster,omitempty"`
+
+	// values of the chart. They win over those of collector.configuration.
+	// +optional
+	// +kubebuilder:pruning:PreserveUnknownFields
+	// +kubebuilder:validation:Type=object
+	Values *runtime.RawExtension `json:"values,omitempty"`
+
+	// install bounds the first release.
+	// +optional
+	Install *CollectorAction `json:"install,omitempty"`
+
+	// upgrade bounds each later release.
+	// +optional
+	Upgrade *CollectorAction `json:"upgrade,omitempty"`
+
+	// suspend keeps the release as it is, whatever else changes.
+	// +optional
+	Suspend bool `json:"suspend,omitempty"`
+}
+
+// CollectorAction bounds the attempts to install or to upgrade.
+type CollectorAction struct {
+	// timeout of an attempt, until all objects are ready: seconds or a duration; 10 s to 1 h, by default 5m.
+	// +optional
+	// +kubebuilder:validation:MaxLength=16
+	// +kubebuilder:validation:XValidation:rule="self.matches('^([0-9]{1,6}|([0-9]{1,6}h)?([0-9]{1,6}m)?([0-9]{1,6}s)?)$') && self != ''",message="timeout must be seconds, like \"300\", or minutes and seconds, like \"90s\" or \"5m\""
+	// +kubebuilder:validation:XValidation:rule="!self.matches('^([0-9]{1,6}|([0-9]{1,6}h)?([0-9]{1,6}m)?([0-9]{1,6}s)?)$') || self == '' || (self.matches('^[0-9]+$') ? (int(self) >= 10 && int(self) <= 3600) : (duration(self) >= duration('10s') && duration(self) <= duration('1h')))",message="timeout must lie between 10s and 1h"
+	Timeout string `json:"timeout,omitempty"`
+
+	// retries after a failed attempt, before the release is rolled back, or uninstalled if it was never ready; by default 3.
+	// +optional
+	// +kubebuilder:validation:Minimum=0
+	// +kubebuilder:validation:Maximum=100
+	Retries *int32 `json:"retries,omitempty"`
+}
+
+// Condition types of a Collector, besides ConditionAdmitted and ConditionReady: the release is as the spec says, and its objects are
+// ready. Every condition is written on every pass.
+const (
+	// ConditionReconciling: a Job runs, or will run by itself.
+	ConditionReconciling = "Reconciling"
+	// ConditionStalled: nothing more happens before someone changes the Collector or what its message names.
+	ConditionStalled = "Stalled"
+	// ConditionReleased: the last attempt to install or to upgrade succeeded.
+	ConditionReleased = "Released"
+	// ConditionRemediated: the last release failed, and was rolled back or uninstalled.
+	ConditionRemediated = "Remediated"
+)
+
+// Reasons of a Collector's conditions, besides those that a report of the releaser brings.
+const (
+	ReasonReleased           = "Released"           //
+	ReasonReleasing          = "Releasing"          // a Job runs
+	ReasonRetrying           = "Retrying"           // the last attempt failed; another one follows
+	ReasonSuspended          = "Suspended"          // spec.suspend
+	ReasonNamespaceNotOpened = "NamespaceNotOpened" // the namespace's admin has not opened it
+	ReasonReleaseNameTaken   = "ReleaseNameTaken"   // another Collector, or Helm, has a release of this name
+	ReasonNotReleased        = "NotReleased"        // no attempt has ended yet
+	ReasonUpToDate           = "UpToDate"           // nothing to do
+	ReasonRolledBack         = "RolledBack"         //
+	ReasonUninstalled        = "Uninstalled"        //
+	ReasonNothingFailed      = "NothingFailed"      //
+)
+
+// CollectorRevision is a release that was made.
+type CollectorRevision struct {
+	// revision of the release.
+	// +required
+	// +kubebuilder:validation:Minimum=1
+	Revision int64 `json:"revision,omitempty"`
+	// chartVersion of the release.
+	// +optional
+	// +kubebuilder:validation:MaxLength=128
+	ChartVersion string `json:"chartVersion,omitempty"`
+	// status as Helm names it: deployed, superseded, failed.
+	// +optional
+	// +kubebuilder:validation:MaxLength=63
+	Status string `json:"status,omitempty"`
+	// time of the release.
+	// +optional
+	Time *metav1.Time `json:"time,omitempty"`
+}
+
+// CollectorStatus is what the operator last observed.
+type CollectorStatus struct {
+	// observedGeneration is the generation that the conditions describe.
+	// +optional
+	ObservedGeneration int64 `json:"observedGeneration,omitempty"`
+
+	// release is the name of the Helm release, and namespace has it.
+	// +optional
+	// +kubebuilder:validation:MaxLength=53
+	Release string `json:"release,omitempty"`
+	// namespace of the release.
+	// +optional
+	// +kubebuilder:validation:MaxLength=63
+	Namespace string `json:"namespace,omitempty"`
+
+	// revision that is deployed.
+	// +optional
+	Revision int64 `json:"revision,omitempty"`
+	// chartVersion that is deployed.
+	// +optional
+	// +kubebuilder:validation:MaxLength=128
+	ChartVersion string `json:"chartVersion,omitempty"`
+
+	// releasedGeneration is the last generation of the Collector whose attempt succeeded, and stalledGeneration the last one for
+	// which no further attempt is made.
+	// +optional
+	ReleasedGeneration int64 `json:"releasedGeneration,omitempty"`
+	// +optional
+	StalledGeneration int64 `json:"stalledGeneration,omitempty"`
+
+	// job of the current or the last attempt. It has the releaser's log.
+	// +optional
+	// +kubebuilder:validation:MaxLength=63
+	Job string `json:"job,omitempty"`
+	// reportedJob is the last Job whose result is in this status.
+	// +optional
+	// +kubebuilder:validation:MaxLength=63
+	ReportedJob string `json:"reportedJob,omitempty"`
+	// attempts that have failed for the observed generation.
+	// +optional
+	Attempts int32 `json:"attempts,omitempty"`
+	// failures are the attempts that count as retries. Attempts that could not reach the API server or a repository do not.
+	// +optional
+	Failures int32 `json:"failures,omitempty"`
+	// nextAttempt is when a failed attempt is repeated.
+	// +optional
+	NextAttempt *metav1.Time `json:"nextAttempt,omitempty"`
+
+	// history has the last revisions, the newest first.
+	// +optional
+	// +listType=atomic
+	// +kubebuilder:validation:MaxItems=5
+	History []CollectorRevision `json:"history,omitempty"`
+
+	// conditions of the Collector.
+	// +optional
+	// +listType=map
+	// +listMapKey=type
+	// +kubebuilder:validation:MaxItems=8
+	Conditions []metav1.Condition `json:"conditions,omitempty"`
+}
+
+// Collector installs, upgrades and removes the backend of a tenant with a Helm chart. Helm runs in a Job in the tenant's namespace,
+// with the rights that the namespace's admin has given it.
+//
+// +kubebuilder:object:root=true
+// +kubebuilder:subresource:status
+// +kubebuilder:resource:shortName=col,categories=sonde
+// +kubebuilder:printcolumn:name="Release",type=string,JSONPath=`.status.release`
+// +kubebuilder:printcolumn:name="Namespace",type=string,JSONPath=`.status.namespace`
+// +kubebuilder:printcolumn:name="Version",type=string,JSONPath=`.status.chartVersion`
+// +kubebuilder:printcolumn:name="Ready",type=string,JSONPath=`.status.conditions[?(@.type=="Ready")].status`
+// +kubebuilder:printcolumn:name="Reason",type=string,JSONPath=`.status.conditions[?(@.type=="Ready")].reason`
+// +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`
+type Collector struct {
+	metav1.TypeMeta   `json:",inline"`
+	metav1.ObjectMeta `json:"metadata,omitempty"`
+
+	// +required
+	Spec CollectorSpec `json:"spec,omitzero"`
+	// +optional
+	Status CollectorStatus `json:"status,omitzero"`
+}
+
+// ReleaseNamespace is the namespace of the release.
+func (c *Collector) ReleaseNamespace() string { return strings.ToLower(c.Spec.Tenant.Reference) }
+
+// ReleaseName is the name of the release.
+func (c *Collector) ReleaseName() string {
+	return c.Spec.Collector.Name + "-" + c.Spec.Tenant.Instance
+}
+
+// CollectorList is a list of Collectors.
+//
+// +kubebuilder:object:root=true
+type CollectorList struct {
+	metav1.TypeMeta `json:",inline"`
+	metav1.ListMeta `json:"metadata,omitempty"`
+	Items           []Collector `json:"items"`
+}

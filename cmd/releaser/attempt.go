@@ -1,0 +1,264 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"slices"
+	"time"
+
+	"helm.sh/helm/v4/pkg/action"
+	"helm.sh/helm/v4/pkg/kube"
+	"helm.sh/helm/v4/pkg/release/common"
+	helmrelease "helm.sh/helm/v4/pkg/release/v1"
+	"helm.sh/helm/v4/pkg/storage"
+	"helm.sh/helm/v4/pkg/storage/driver"
+	"k8s.io/cli-runtime/pkg/genericclioptions"
+
+	"github.com/sonde-operator/sonde/internal/wire/release"
+)
+
+// attempt is one attempt to make a release.
+type attempt struct {
+	request *release.Request
+	config  *action.Configuration
+	client  *kube.Client
+	records *records
+	render  *renderer
+	// wrote: an object of the release may have changed.
+	wrote bool
+}
+
+func newAttempt(q *release.Request, flags *genericclioptions.ConfigFlags) (*attempt, error) {
+	config := action.NewConfiguration(action.ConfigurationSetLogger(slog.Default().Handler()))
+	if err := config.Init(flags, q.Namespace, "memory"); err != nil { // the storage is set below
+		return nil, fmt.Errorf("start Helm: %w", err)
+	}
+	client, ok := config.KubeClient.(*kube.Client)
+	if !ok {
+		return nil, fmt.Errorf("start Helm: its client is a %T", config.KubeClient)
+	}
+	client.Namespace = q.Namespace
+	set, err := client.Factory.KubernetesClientSet()
+	if err != nil {
+		return nil, fmt.Errorf("make client: %w", err)
+	}
+	mapper, err := flags.ToRESTMapper()
+	if err != nil {
+		return nil, fmt.Errorf("make client: %w", err)
+	}
+	kube.ManagedFieldsManager = fieldManager
+	owned := &records{SecretInterface: set.CoreV1().Secrets(q.Namespace), owner: ownerOf(q.Anchor)}
+	config.Releases = storage.Init(driver.NewSecrets(owned))
+	config.Releases.MaxHistory = release.MaxHistory
+	return &attempt{
+		request: q, config: config, client: client, records: owned,
+		render: &renderer{namespace: q.Namespace, owner: ownerOf(q.Anchor), mapper: mapper},
+	}, nil
+}
+
+// fieldManager of the release's objects.
+const fieldManager = "sonde-releaser"
+
+// make brings the release to what is requested.
+func (a *attempt) make(ctx context.Context) release.Report {
+	report := a.bring(ctx)
+	a.describe(&report)
+	return report
+}
+
+func (a *attempt) bring(ctx context.Context) release.Report {
+	if err := a.records.check(ctx, a.request.Release); err != nil {
+		return failed(err)
+	}
+	history, err := a.history()
+	if err != nil {
+		return failed(err)
+	}
+	if err := a.interrupt(history); err != nil {
+		return failed(err)
+	}
+	in, err := a.read()
+	if err != nil {
+		return failed(err)
+	}
+	if n := len(history); n > 0 && history[n-1].Info.Status == common.StatusDeployed && history[n-1].Labels[labelInput] == in.hash {
+		return release.Report{Outcome: release.Ready, Reason: release.ReasonUpToDate, Message: "the release is as the spec says"}
+	}
+	if err := a.dryRun(ctx, in, history); err != nil {
+		return failed(err)
+	}
+	err = a.act(ctx, in, history)
+	if err == nil {
+		err = a.prune(history)
+	}
+	if err == nil {
+		return release.Report{Outcome: release.Ready, Reason: release.ReasonReleased, Message: "the release is as the spec says, and its objects are ready"}
+	}
+	report := failedRelease(err)
+	return a.remediate(report, history)
+}
+
+// history returns the revisions of the release, the oldest first.
+func (a *attempt) history() ([]*helmrelease.Release, error) {
+	all, err := a.config.Releases.History(a.request.Release)
+	if isNotFound(err) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("read the history of the release: %w", err)
+	}
+	var revisions []*helmrelease.Release
+	for _, r := range all {
+		if r, ok := r.(*helmrelease.Release); ok {
+			revisions = append(revisions, r)
+		}
+	}
+	slices.SortFunc(revisions, func(a, b *helmrelease.Release) int { return a.Version - b.Version })
+	return revisions, nil
+}
+
+// interrupt marks a revision as failed whose releaser was killed: Helm refuses to touch a release that is pending. The manager starts no
+// releaser before the last one has ended.
+func (a *attempt) interrupt(history []*helmrelease.Release) error {
+	for _, r := range history {
+		if !r.Info.Status.IsPending() {
+			continue
+		}
+		r.SetStatus(common.StatusFailed, "the releaser was interrupted")
+		if err := a.config.Releases.Update(r); err != nil {
+			return fmt.Errorf("mark revision %d as failed: %w", r.Version, err)
+		}
+	}
+	return nil
+}
+
+// act installs or upgrades, and waits until the objects are ready.
+func (a *attempt) act(ctx context.Context, in *input, history []*helmrelease.Release) error {
+	chart, err := in.chart()
+	if err != nil {
+		return err
+	}
+	a.wrote = true
+	if len(history) == 0 {
+		_, err = a.newInstall(in).RunWithContext(ctx, chart, in.values)
+		return err
+	}
+	_, err = a.newUpgrade(in).RunWithContext(ctx, a.request.Release, chart, in.values)
+	return err
+}
+
+func (a *attempt) newInstall(in *input) *action.Install {
+	i := action.NewInstall(a.config)
+	i.ReleaseName, i.Namespace = a.request.Release, a.request.Namespace
+	i.Timeout = time.Duration(a.request.Install.Seconds) * time.Second
+	i.WaitStrategy, i.PostRenderer = kube.StatusWatcherStrategy, a.render
+	i.SkipSchemaValidation = true // read has done it
+	i.Labels = in.labels()
+	return i
+}
+
+func (a *attempt) newUpgrade(in *input) *action.Upgrade {
+	u := action.NewUpgrade(a.config)
+	u.Namespace = a.request.Namespace
+	u.Timeout = time.Duration(a.request.Upgrade.Seconds) * time.Second
+	u.WaitStrategy, u.PostRenderer = kube.StatusWatcherStrategy, a.render
+	u.SkipSchemaValidation, u.ResetValues = true, true
+	u.MaxHistory = release.MaxHistory
+	// Fields that somebody has changed by hand go back to what the chart says.
+	u.ServerSideApply, u.ForceConflicts = "true", true
+	u.Labels = in.labels()
+	return u
+}
+
+// remediate rolls back or uninstalls a release whose last attempt has failed.
+func (a *attempt) remediate(report release.Report, history []*helmrelease.Release) release.Report {
+	last, first := a.request.Upgrade.Last, deployed(history) == nil
+	if first {
+		last = a.request.Install.Last
+	}
+	if !last || report.Outcome == release.Retry && report.Uncounted {
+		return report
+	}
+	report.Outcome = release.Stalled
+	var err error
+	if first {
+		report.Remediated = release.Uninstalled
+		err = a.uninstall()
+	} else {
+		report.Remediated = release.RolledBack
+		err = a.rollBack(deployed(history).Version)
+	}
+	if err != nil {
+		report.Outcome, report.Remediated = release.Retry, ""
+		report.Message += "; and it could not be made good: " + err.Error()
+	}
+	return report
+}
+
+// deployed returns the last revision whose objects were ready, or nil.
+func deployed(history []*helmrelease.Release) *helmrelease.Release {
+	for _, r := range slices.Backward(history) {
+		if r.Info.Status == common.StatusDeployed || r.Info.Status == common.StatusSuperseded {
+			return r
+		}
+	}
+	return nil
+}
+
+func (a *attempt) rollBack(revision int) error {
+	// The deadline of the Job leaves time for it.
+	r := action.NewRollback(a.config)
+	r.Version, r.MaxHistory = revision, release.MaxHistory
+	r.ServerSideApply, r.ForceConflicts = "true", true
+	r.WaitStrategy = kube.HookOnlyStrategy // it was ready once, and nothing follows that needs it ready
+	r.Timeout = remediationTime
+	return r.Run(a.request.Release)
+}
+
+func (a *attempt) uninstall() error {
+	u := action.NewUninstall(a.config)
+	u.WaitStrategy, u.Timeout = kube.HookOnlyStrategy, remediationTime
+	u.IgnoreNotFound = true
+	_, err := u.Run(a.request.Release)
+	return err
+}
+
+// remediationTime bounds the hooks of a rollback or an uninstall.
+const remediationTime = time.Minute
+
+// prune deletes the objects of failed revisions since the last one that was deployed. Helm compares with the deployed revision alone.
+func (a *attempt) prune(before []*helmrelease.Release) error {
+	history, err := a.history()
+	if err != nil || len(history) == 0 {
+		return err
+	}
+	now := history[len(history)-1]
+	for _, r := range slices.Backward(before) {
+		if r.Info.Status == common.StatusDeployed || r.Info.Status == common.StatusSuperseded {
+			break
+		}
+		if err := a.render.deleteOthers(a.client, r.Manifest, now.Manifest); err != nil {
+			return fmt.Errorf("delete the objects of failed revision %d: %w", r.Version, err)
+		}
+	}
+	return nil
+}
+
+// describe adds what Helm has stored to a report.
+func (a *attempt) describe(report *release.Report) {
+	history, err := a.history()
+	if err != nil {
+		return // the report without it is still right
+	}
+	for _, r := range slices.Backward(history) {
+		revision := release.Revision{Revision: r.Version, Status: r.Info.Status.String(), Unix: r.Info.LastDeployed.Unix()}
+		if r.Chart != nil && r.Chart.Metadata != nil {
+			revision.ChartVersion = r.Chart.Metadata.Version
+		}
+		if r.Info.Status == common.StatusDeployed && report.Revision == 0 {
+			report.Revision, report.ChartVersion = revision.Revision, revision.ChartVersion
+		}
+		report.History = append(report.History, revision)
+	}
+}

@@ -1,0 +1,73 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"net"
+	"strings"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+
+	"github.com/sonde-operator/sonde/internal/wire/release"
+)
+
+// problem is an error whose reason is known.
+type problem struct {
+	reason, text string
+	// retry: another attempt may succeed. uncounted: it does not count as one of the retries.
+	retry, uncounted bool
+}
+
+func (p *problem) Error() string { return p.text }
+
+// failed is the report of an error before anything was written.
+func failed(err error) release.Report {
+	p := classify(err)
+	r := release.Report{Outcome: release.Stalled, Reason: p.reason, Message: p.text, Uncounted: p.uncounted}
+	if p.retry {
+		r.Outcome = release.Retry
+	}
+	return r
+}
+
+// failedRelease is the report of an error while objects were written. Its cause may pass, so attempts follow.
+func failedRelease(err error) release.Report {
+	p := classify(err)
+	if p.reason == release.ReasonChartInvalid || p.reason == release.ReasonUnavailable && errors.Is(err, context.DeadlineExceeded) {
+		p.reason = release.ReasonNotReady
+	}
+	return release.Report{Outcome: release.Retry, Reason: p.reason, Message: p.text}
+}
+
+// classify finds the reason of an error.
+func classify(err error) *problem {
+	if p, ok := errors.AsType[*problem](err); ok {
+		return &problem{reason: p.reason, retry: p.retry, uncounted: p.uncounted, text: err.Error()}
+	}
+	p := &problem{reason: release.ReasonChartInvalid, text: err.Error()}
+	var status apierrors.APIStatus // an interface without Error, so AsType does not take it
+	isAPI := errors.As(err, &status)
+	_, isNet := errors.AsType[net.Error](err)
+	switch {
+	case isAPI && apierrors.IsForbidden(err):
+		p.reason, p.retry, p.uncounted = release.ReasonForbidden, true, true
+	case isAPI && apierrors.IsInvalid(err) && isImmutable(status.Status().Message):
+		p.reason = release.ReasonImmutable
+		p.text += ": keep the field, or delete the object, and it is created anew"
+	case isAPI && (apierrors.IsInvalid(err) || apierrors.IsBadRequest(err)):
+		p.reason = release.ReasonObjectInvalid
+	case isAPI, isNet, errors.Is(err, context.DeadlineExceeded), errors.Is(err, context.Canceled):
+		p.reason, p.retry, p.uncounted = release.ReasonUnavailable, true, true
+	}
+	return p
+}
+
+// isImmutable recognizes the API server's messages about fields that cannot be changed. It has no machine-readable cause for them.
+func isImmutable(message string) bool {
+	for _, m := range []string{"field is immutable", "is immutable after creation", "may not change once set", "updates to statefulset spec for fields other than"} {
+		if strings.Contains(message, m) {
+			return true
+		}
+	}
+	return false
+}

@@ -1,0 +1,240 @@
+package main
+
+import (
+	"bytes"
+	"encoding/base64"
+	"encoding/json"
+	"errors"
+	"flag"
+	"fmt"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"helm.sh/helm/v4/pkg/action"
+	"helm.sh/helm/v4/pkg/chart/common"
+	helmrelease "helm.sh/helm/v4/pkg/release/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	apimeta "k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/sonde-operator/sonde/internal/wire/release"
+)
+
+var update = flag.Bool("update", false, "rewrite golden files")
+
+func reasonOf(err error) string {
+	if err == nil {
+		return ""
+	}
+	return failed(err).Reason
+}
+
+// TestEmbeddedChart renders the chart with each part on, and with each part off.
+func TestEmbeddedChart(t *testing.T) {
+	for name, values := range map[string]string{
+		"default": `{}`,
+		"sends": `{image: "registry/otelcol:1", imagePullSecrets: [pull], file: {enabled: false}, otlp: {enabled: true, endpoint: "up:4317", headers: {authorization: Bearer x}},
+			networkPolicy: {namespaces: [{team: a}]}, replicas: 2}`,
+		"bare": `{persistence: {enabled: false}, networkPolicy: {enabled: false}, serviceMonitor: {enabled: false}}`,
+	} {
+		t.Run(name, func(t *testing.T) {
+			in := read(t, values)
+			chart, err := in.chart()
+			if err != nil {
+				t.Fatal(err)
+			}
+			i := action.NewInstall(action.NewConfiguration())
+			i.ReleaseName, i.Namespace, i.DryRunStrategy = "collector-prod", "acme", action.DryRunClient
+			i.APIVersions = common.VersionSet{"monitoring.coreos.com/v1/ServiceMonitor"}
+			got, err := i.RunWithContext(t.Context(), chart, in.values)
+			if err != nil {
+				t.Fatal(err)
+			}
+			manifest := got.(*helmrelease.Release).Manifest
+			file := "testdata/" + name + ".yaml"
+			if *update {
+				if err := os.WriteFile(file, []byte(manifest), 0o600); err != nil {
+					t.Fatal(err)
+				}
+			}
+			want, err := os.ReadFile(file)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if diff := cmp.Diff(string(want), manifest); diff != "" {
+				t.Errorf("manifest (-want +got; -update rewrites it):\n%s", diff)
+			}
+		})
+	}
+}
+
+func newAttemptOf(values string) *attempt {
+	return &attempt{request: &release.Request{Values: json.RawMessage(values), Global: map[string]any{"cluster": "east"}}}
+}
+
+func read(t *testing.T, values string) *input {
+	t.Helper()
+	a := newAttemptOf("")
+	a.request.Configuration = base64.StdEncoding.EncodeToString([]byte(values))
+	in, err := a.read()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return in
+}
+
+func TestRead(t *testing.T) {
+	for name, tc := range map[string]struct {
+		values, configuration, version string
+		reason, text                   string
+	}{
+		"nothing":           {},
+		"values":            {values: `{"replicas": 2}`},
+		"a wrong type":      {values: `{"replicas": "two"}`, reason: release.ReasonSchemaInvalid, text: "/replicas"},
+		"an unknown value":  {values: `{"replicaCount": 2}`, reason: release.ReasonSchemaInvalid, text: "replicaCount"},
+		"no endpoint":       {values: `{"otlp": {"enabled": true}}`, reason: release.ReasonSchemaInvalid, text: "otlp"},
+		"no base64":         {configuration: "image: x", reason: release.ReasonBadValues, text: "not base64"},
+		"no YAML":           {configuration: base64.StdEncoding.EncodeToString([]byte("a: b: c")), reason: release.ReasonBadValues, text: "not a YAML document"},
+		"null":              {configuration: base64.StdEncoding.EncodeToString([]byte("null"))},
+		"this version":      {version: "1.0.0"},
+		"a range":           {version: "~1.0"},
+		"another version":   {version: "2.0.0", reason: release.ReasonChartNotFound, text: "the embedded one is 1.0.0"},
+		"no version at all": {version: "newest", reason: release.ReasonChartNotFound, text: "write one like 1.2.0"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			a := newAttemptOf(tc.values)
+			a.request.Configuration, a.request.Chart.Version = tc.configuration, tc.version
+			_, err := a.read()
+			if got := reasonOf(err); got != tc.reason || err != nil && !strings.Contains(err.Error(), tc.text) {
+				t.Errorf("%s: %v; want %s with %q", got, err, tc.reason, tc.text)
+			}
+		})
+	}
+}
+
+// Later values win, global ones win over all, and large numbers stay exact.
+func TestValues(t *testing.T) {
+	got, err := values(&release.Request{
+		Configuration: base64.StdEncoding.EncodeToString([]byte("a: {b: 1, c: 2}\nglobal: {cluster: forged, own: kept}\nbig: 9007199254740993")),
+		Values:        json.RawMessage(`{"a": {"c": 3}}`), Global: map[string]any{"cluster": "east"},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	b, err := json.Marshal(got)
+	if err != nil {
+		t.Fatal(err)
+	}
+	const want = `{"a":{"b":1,"c":3},"big":9007199254740993,"global":{"cluster":"east","own":"kept"}}`
+	if string(b) != want {
+		t.Errorf("got %s, want %s", b, want)
+	}
+}
+
+func TestHash(t *testing.T) {
+	one, same, other := read(t, `{replicas: 1}`), read(t, `{replicas: 1}`), read(t, `{replicas: 2}`)
+	if one.hash != same.hash || one.hash == other.hash || len(one.hash) > 63 {
+		t.Errorf("hashes %s, %s and %s", one.hash, same.hash, other.hash)
+	}
+}
+
+// A schema that refers to a server or a file reaches neither. Helm itself would; the control shows that.
+func TestSchemaReachesNothing(t *testing.T) {
+	asked := 0
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		asked++
+		fmt.Fprint(w, `{"type": "object"}`)
+	}))
+	t.Cleanup(server.Close)
+	secret := t.TempDir() + "/secret.json"
+	if err := os.WriteFile(secret, []byte(`{"type": "object"}`), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for name, reference := range map[string]string{"a server": server.URL + "/x", "a file": "file://" + secret, "a relative file": "../../etc/x", "a URN": "urn:x:y"} {
+		for _, key := range []string{"$ref", "$schema", "$dynamicRef"} {
+			err := compile(fmt.Appendf(nil, `{"properties": {"a": {%q: %q}}, %[1]q: %[2]q}`, key, reference))
+			if err == nil {
+				t.Errorf("%s by %s: no error", name, key)
+			}
+		}
+	}
+	if asked != 0 {
+		t.Errorf("the server was asked %d times", asked)
+	}
+	for _, schema := range []string{`{"$schema": "http://json-schema.org/draft-07/schema#", "type": "object"}`, `{"$ref": "#/$defs/a", "$defs": {"a": {"type": "object"}}}`, `{"$id": "https://example.com/x", "$ref": "#/$defs/a", "$defs": {"a": true}}`} {
+		if err := compile([]byte(schema)); err != nil {
+			t.Errorf("%s: %v", schema, err)
+		}
+	}
+}
+
+// newRenderer knows a few kinds.
+func newRenderer() *renderer {
+	m := apimeta.NewDefaultRESTMapper(nil)
+	m.Add(schema.GroupVersionKind{Version: "v1", Kind: "ConfigMap"}, apimeta.RESTScopeNamespace)
+	m.Add(schema.GroupVersionKind{Group: "rbac.authorization.k8s.io", Version: "v1", Kind: "ClusterRole"}, apimeta.RESTScopeRoot)
+	return &renderer{namespace: "acme", owner: ownerOf(release.Anchor{Name: "anchor", UID: "u"}), mapper: m}
+}
+
+func TestRender(t *testing.T) {
+	const head = "apiVersion: v1\nkind: ConfigMap\nmetadata:\n  name: a\n"
+	const owner = "  ownerReferences:\n  - apiVersion: v1\n    kind: ConfigMap\n    name: anchor\n    uid: u\n"
+	for name, tc := range map[string]struct {
+		in, want, reason, text string
+	}{
+		"an object":           {in: head, want: head + owner},
+		"its own namespace":   {in: head + "  namespace: acme\n", want: head + "  namespace: acme\n" + owner},
+		"one that stays":      {in: head + "  annotations:\n    helm.sh/resource-policy: keep\n", want: head + "  annotations:\n    helm.sh/resource-policy: keep\n"},
+		"another namespace":   {in: head + "  namespace: kube-system\n", reason: release.ReasonScopeRefused, text: "ConfigMap a in namespace kube-system"},
+		"of the cluster":      {in: "apiVersion: rbac.authorization.k8s.io/v1\nkind: ClusterRole\nmetadata: {name: x}\n", reason: release.ReasonScopeRefused, text: "ClusterRole x (of the cluster)"},
+		"in a list":           {in: "apiVersion: v1\nkind: List\nitems:\n- apiVersion: rbac.authorization.k8s.io/v1\n  kind: ClusterRole\n  metadata: {name: x}\n", reason: release.ReasonScopeRefused, text: "ClusterRole x"},
+		"in a list of a kind": {in: "apiVersion: rbac.authorization.k8s.io/v1\nkind: ClusterRoleList\nitems:\n- metadata: {name: x}\n", reason: release.ReasonChartInvalid, text: "does not serve"},
+		"an unknown kind":     {in: "apiVersion: example.com/v1\nkind: Thing\nmetadata: {name: x}\n", reason: release.ReasonChartInvalid, text: "Thing x of example.com/v1"},
+		"no YAML":             {in: "a: b: c", reason: release.ReasonChartInvalid, text: "no YAML"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			got, err := newRenderer().Run(bytes.NewBufferString(tc.in))
+			if reasonOf(err) != tc.reason || err != nil && !strings.Contains(err.Error(), tc.text) {
+				t.Fatalf("%s: %v; want %s with %q", reasonOf(err), err, tc.reason, tc.text)
+			}
+			if err == nil {
+				if diff := cmp.Diff(tc.want, got.String()); diff != "" {
+					t.Errorf("(-want +got):\n%s", diff)
+				}
+			}
+		})
+	}
+}
+
+func TestClassify(t *testing.T) {
+	gr := schema.GroupResource{Group: "apps", Resource: "deployments"}
+	invalid := apierrors.NewInvalid(schema.GroupKind{Group: "apps", Kind: "Deployment"}, "x", nil)
+	fixed := &apierrors.StatusError{ErrStatus: invalid.ErrStatus}
+	fixed.ErrStatus.Message = `Deployment.apps "x" is invalid: spec.selector: Invalid value: ...: field is immutable`
+	for name, tc := range map[string]struct {
+		err       error
+		reason    string
+		outcome   release.Outcome
+		uncounted bool
+	}{
+		"forbidden":   {apierrors.NewForbidden(gr, "x", errors.New("no")), release.ReasonForbidden, release.Retry, true},
+		"invalid":     {invalid, release.ReasonObjectInvalid, release.Stalled, false},
+		"immutable":   {fixed, release.ReasonImmutable, release.Stalled, false},
+		"overloaded":  {apierrors.NewTooManyRequests("wait", 1), release.ReasonUnavailable, release.Retry, true},
+		"no answer":   {&net.OpError{Op: "dial", Err: errors.New("refused")}, release.ReasonUnavailable, release.Retry, true},
+		"template":    {errors.New("template: x:1: function y not defined"), release.ReasonChartInvalid, release.Stalled, false},
+		"own problem": {&problem{reason: release.ReasonBadValues, text: "x"}, release.ReasonBadValues, release.Stalled, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := failed(fmt.Errorf("wrapped: %w", tc.err))
+			if r.Reason != tc.reason || r.Outcome != tc.outcome || r.Uncounted != tc.uncounted {
+				t.Errorf("%+v, want %+v", r, tc)
+			}
+		})
+	}
+}

@@ -1,0 +1,129 @@
+package main
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"strings"
+
+	"helm.sh/helm/v4/pkg/kube"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	apimeta "k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/cli-runtime/pkg/resource"
+	"sigs.k8s.io/kustomize/kyaml/kio"
+	kyaml "sigs.k8s.io/kustomize/kyaml/yaml"
+
+	"github.com/sonde-operator/sonde/internal/wire/release"
+)
+
+// renderer checks and completes the objects of a chart, hooks included: all must be in the release's namespace, and the anchor owns
+// them. It implements Helm's PostRenderer.
+type renderer struct {
+	namespace string
+	owner     metav1.OwnerReference
+	mapper    apimeta.RESTMapper
+}
+
+// Run implements PostRenderer.
+func (r *renderer) Run(rendered *bytes.Buffer) (*bytes.Buffer, error) {
+	nodes, err := kio.ParseAll(rendered.String())
+	if err != nil {
+		return nil, &problem{reason: release.ReasonChartInvalid, text: "the chart renders no YAML: " + err.Error()}
+	}
+	var outside []string
+	for _, n := range nodes {
+		if out, err := r.outside(n); err != nil {
+			return nil, err
+		} else if out != "" {
+			outside = append(outside, out)
+			continue
+		}
+		if err := r.own(n); err != nil {
+			return nil, err
+		}
+	}
+	if len(outside) > 0 {
+		return nil, &problem{reason: release.ReasonScopeRefused, text: fmt.Sprintf(
+			"the chart has objects outside of namespace %s: %s: turn them off by values, or use a chart without them", r.namespace, strings.Join(outside, ", "))}
+	}
+	text, err := kio.StringAll(nodes)
+	return bytes.NewBufferString(text), err
+}
+
+// outside names an object that is not in the release's namespace, or returns an empty text.
+func (r *renderer) outside(n *kyaml.RNode) (string, error) {
+	kind := schema.FromAPIVersionAndKind(n.GetApiVersion(), n.GetKind())
+	name := kind.Kind + " " + n.GetName()
+	mapping, err := r.mapper.RESTMapping(kind.GroupKind(), kind.Version)
+	switch {
+	case apimeta.IsNoMatchError(err):
+		return "", &problem{reason: release.ReasonChartInvalid, text: fmt.Sprintf(
+			"the chart has %s of %s, which this cluster does not serve: turn it off by values, or ask an admin to install its CustomResourceDefinition", name, n.GetApiVersion())}
+	case err != nil:
+		return "", fmt.Errorf("find the scope of %s: %w", name, err)
+	case mapping.Scope.Name() != apimeta.RESTScopeNameNamespace:
+		return name + " (of the cluster)", nil
+	case n.GetNamespace() != "" && n.GetNamespace() != r.namespace:
+		return name + " in namespace " + n.GetNamespace(), nil
+	}
+	return "", nil
+}
+
+// own makes the anchor an owner, unless the chart says that the object stays when the release goes.
+func (r *renderer) own(n *kyaml.RNode) error {
+	if n.GetAnnotations()[kube.ResourcePolicyAnno] == kube.KeepPolicy {
+		return nil
+	}
+	owner, err := kyaml.FromMap(map[string]any{"apiVersion": r.owner.APIVersion, "kind": r.owner.Kind, "name": r.owner.Name, "uid": string(r.owner.UID)})
+	if err == nil {
+		err = n.PipeE(kyaml.LookupCreate(kyaml.SequenceNode, "metadata", "ownerReferences"), kyaml.Append(owner.YNode()))
+	}
+	if err != nil {
+		return fmt.Errorf("set the owner of %s %s: %w", n.GetKind(), n.GetName(), err)
+	}
+	return nil
+}
+
+// deleteOthers deletes the objects of a manifest that another one does not have, if the anchor owns them.
+func (r *renderer) deleteOthers(client *kube.Client, manifest, kept string) error {
+	old, err := client.Build(strings.NewReader(manifest), false)
+	if err != nil {
+		return err
+	}
+	now, err := client.Build(strings.NewReader(kept), false)
+	if err != nil {
+		return err
+	}
+	var errs []error
+	for _, info := range old.Difference(now) {
+		if err := info.Get(); err != nil {
+			errs = append(errs, ignoreNotFound(err))
+			continue
+		}
+		if o, err := apimeta.Accessor(info.Object); err != nil || !r.owns(o) {
+			continue
+		}
+		background := metav1.DeletePropagationBackground
+		_, err := resource.NewHelper(info.Client, info.Mapping).DeleteWithOptions(info.Namespace, info.Name, &metav1.DeleteOptions{PropagationPolicy: &background})
+		errs = append(errs, ignoreNotFound(err))
+	}
+	return errors.Join(errs...)
+}
+
+func (r *renderer) owns(o metav1.Object) bool {
+	for _, owner := range o.GetOwnerReferences() {
+		if owner.UID == r.owner.UID {
+			return true
+		}
+	}
+	return false
+}
+
+func ignoreNotFound(err error) error {
+	if apierrors.IsNotFound(err) {
+		return nil
+	}
+	return err
+}

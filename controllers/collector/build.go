@@ -1,0 +1,176 @@
+package collector
+
+import (
+	"encoding/json"
+	"fmt"
+	"strconv"
+	"time"
+
+	batchv1 "k8s.io/api/batch/v1"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	sondev1 "github.com/sonde-operator/sonde/api/v1alpha1"
+	"github.com/sonde-operator/sonde/internal/naming"
+	"github.com/sonde-operator/sonde/internal/wire/duration"
+	"github.com/sonde-operator/sonde/internal/wire/release"
+)
+
+const (
+	// ServiceAccount of the releaser in each namespace that is open.
+	ServiceAccount = "sonde-releaser"
+
+	app = "collector"
+	// annotationRun numbers a Collector's Jobs, and annotationGeneration says which generation of the spec a Job has.
+	annotationRun        = "monitoring.openshift.tpg/run"
+	annotationGeneration = "monitoring.openshift.tpg/generation"
+
+	defaultTimeout = 5 * time.Minute
+	defaultRetries = 3
+	// extraTime of a Job beyond the timeout: its image is pulled, the chart is rendered, and a failed release is made good.
+	extraTime = 3 * time.Minute
+
+	memoryRequest = 64 << 20
+	memoryLimit   = 256 << 20
+)
+
+// BuildAnchor returns the ConfigMap that owns all objects of a release. If it is in the Collector's namespace, the Collector owns it,
+// so that the API server's garbage collector removes the release also when the operator is gone.
+func BuildAnchor(c *sondev1.Collector) *corev1.ConfigMap {
+	anchor := &corev1.ConfigMap{
+		ObjectMeta: metav1.ObjectMeta{Namespace: c.ReleaseNamespace(), Name: anchorName(c), Labels: labelsOf(c), Annotations: map[string]string{sondev1.AnnotationOwner: naming.Owner(c)}},
+		Data:       map[string]string{"README": "Deleting this ConfigMap deletes the Helm release " + c.ReleaseName() + "."},
+	}
+	if c.Namespace == anchor.Namespace {
+		anchor.OwnerReferences = []metav1.OwnerReference{{APIVersion: sondev1.GroupVersion.String(), Kind: sondev1.CollectorKind, Name: c.Name, UID: c.UID}}
+	}
+	return anchor
+}
+
+func anchorName(c *sondev1.Collector) string { return "sonde-collector-" + c.ReleaseName() }
+
+// runName names a Job and its Secret.
+func runName(c *sondev1.Collector, number int64) string {
+	suffix := "-" + naming.Short(c.UID) + "-" + strconv.FormatInt(number, 10)
+	return naming.Cut("sonde-"+c.ReleaseName(), naming.MaxLabel-len(suffix)) + suffix
+}
+
+// BuildRequest returns what the releaser is to do.
+func BuildRequest(c *sondev1.Collector, anchor *corev1.ConfigMap) *release.Request {
+	q := &release.Request{
+		Version: release.Version, Release: c.ReleaseName(), Namespace: c.ReleaseNamespace(),
+		Anchor:        release.Anchor{Name: anchor.Name, UID: string(anchor.UID)},
+		Chart:         release.Chart{Version: c.Spec.Collector.Version},
+		Configuration: c.Spec.Collector.Configuration,
+		Global: map[string]any{
+			"cluster": c.Spec.Cluster,
+			"tenant":  map[string]any{"id": c.Spec.Tenant.ID, "reference": c.Spec.Tenant.Reference, "instance": c.Spec.Tenant.Instance},
+		},
+		Install: action(c.Spec.Install, c.Status.Failures), Upgrade: action(c.Spec.Upgrade, c.Status.Failures),
+	}
+	if v := c.Spec.Values; v != nil {
+		q.Values = v.Raw
+	}
+	return q
+}
+
+func action(a *sondev1.CollectorAction, failures int32) release.Action {
+	retries := int32(defaultRetries)
+	if a != nil && a.Retries != nil {
+		retries = *a.Retries
+	}
+	return release.Action{Seconds: int(timeout(a) / time.Second), Last: failures >= retries}
+}
+
+func timeout(a *sondev1.CollectorAction) time.Duration {
+	if a == nil || a.Timeout == "" {
+		return defaultTimeout
+	}
+	d, err := duration.Parse(a.Timeout)
+	if err != nil { // the schema refuses it
+		return defaultTimeout
+	}
+	return d
+}
+
+// BuildSecret returns the Secret that hands the request to a Job.
+func BuildSecret(c *sondev1.Collector, anchor *corev1.ConfigMap, number int64) (*corev1.Secret, error) {
+	b, err := json.Marshal(BuildRequest(c, anchor))
+	if err != nil {
+		return nil, fmt.Errorf("write the request: %w", err)
+	}
+	return &corev1.Secret{
+		ObjectMeta: metav1.ObjectMeta{Namespace: anchor.Namespace, Name: runName(c, number), Labels: labelsOf(c), OwnerReferences: ownedBy(anchor)},
+		Immutable:  new(true),
+		Data:       map[string][]byte{release.RequestKey: b},
+	}, nil
+}
+
+// BuildJob returns the Job that runs the releaser once.
+func BuildJob(c *sondev1.Collector, anchor *corev1.ConfigMap, number int64, image string) *batchv1.Job {
+	deadline := max(timeout(c.Spec.Install), timeout(c.Spec.Upgrade)) + extraTime
+	return &batchv1.Job{
+		ObjectMeta: metav1.ObjectMeta{
+			Namespace: anchor.Namespace, Name: runName(c, number), Labels: labelsOf(c), OwnerReferences: ownedBy(anchor),
+			Annotations: map[string]string{
+				sondev1.AnnotationOwner: naming.Owner(c),
+				annotationRun:           strconv.FormatInt(number, 10), annotationGeneration: strconv.FormatInt(c.Generation, 10),
+			},
+		},
+		Spec: batchv1.JobSpec{
+			// A Pod that fails is not replaced: two releasers would not know of each other.
+			BackoffLimit: new(int32(0)), Completions: new(int32(1)), Parallelism: new(int32(1)),
+			PodReplacementPolicy:  new(batchv1.Failed),
+			ActiveDeadlineSeconds: new(int64(deadline / time.Second)),
+			Template: corev1.PodTemplateSpec{
+				ObjectMeta: metav1.ObjectMeta{Labels: labelsOf(c), Annotations: map[string]string{sondev1.AnnotationOwner: naming.Owner(c), "openshift.io/required-scc": "restricted-v2"}},
+				Spec:       releaserPod(runName(c, number), image),
+			},
+		},
+	}
+}
+
+func releaserPod(secret, image string) corev1.PodSpec {
+	const volume, scratch = "request", "scratch"
+	return corev1.PodSpec{
+		RestartPolicy: corev1.RestartPolicyNever, ServiceAccountName: ServiceAccount, EnableServiceLinks: new(false),
+		TerminationGracePeriodSeconds: new(int64(10)),
+		SecurityContext:               &corev1.PodSecurityContext{RunAsNonRoot: new(true), SeccompProfile: &corev1.SeccompProfile{Type: corev1.SeccompProfileTypeRuntimeDefault}},
+		Containers: []corev1.Container{{
+			Name: release.Container, Image: image, ImagePullPolicy: corev1.PullIfNotPresent, Command: []string{"/releaser"},
+			Env: []corev1.EnvVar{
+				{Name: "HOME", Value: "/scratch"}, // Helm's caches
+				{Name: "GOMEMLIMIT", Value: strconv.Itoa(memoryLimit * 3 / 4)},
+			},
+			Resources: corev1.ResourceRequirements{
+				Requests: corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("50m"), corev1.ResourceMemory: *resource.NewQuantity(memoryRequest, resource.BinarySI)},
+				Limits:   corev1.ResourceList{corev1.ResourceMemory: *resource.NewQuantity(memoryLimit, resource.BinarySI)},
+			},
+			SecurityContext: &corev1.SecurityContext{
+				AllowPrivilegeEscalation: new(false), ReadOnlyRootFilesystem: new(true), Capabilities: &corev1.Capabilities{Drop: []corev1.Capability{"ALL"}},
+			},
+			VolumeMounts:             []corev1.VolumeMount{{Name: volume, MountPath: "/request", ReadOnly: true}, {Name: scratch, MountPath: "/scratch"}},
+			TerminationMessagePolicy: corev1.TerminationMessageReadFile,
+		}},
+		Volumes: []corev1.Volume{
+			{Name: volume, VolumeSource: corev1.VolumeSource{Secret: &corev1.SecretVolumeSource{SecretName: secret, DefaultMode: new(int32(0o444))}}},
+			{Name: scratch, VolumeSource: corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{SizeLimit: resource.NewQuantity(256<<20, resource.BinarySI)}}},
+		},
+	}
+}
+
+func ownedBy(anchor *corev1.ConfigMap) []metav1.OwnerReference {
+	return []metav1.OwnerReference{{APIVersion: "v1", Kind: "ConfigMap", Name: anchor.Name, UID: anchor.UID}}
+}
+
+// labelsOf returns the labels of a Collector's objects. The operator finds them by kind and UID; the others are for people.
+func labelsOf(c *sondev1.Collector) map[string]string {
+	all := naming.Own()
+	all[sondev1.LabelAppName] = app
+	all[sondev1.LabelAppInstance] = naming.Cut(app+"-"+c.ReleaseName(), naming.MaxLabel)
+	all[sondev1.LabelAppCreatedBy] = "kube8-operator"
+	all[sondev1.LabelKind] = sondev1.CollectorKind
+	all[sondev1.LabelUID] = string(c.UID)
+	return all
+}

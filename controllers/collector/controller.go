@@ -1,0 +1,138 @@
+// Package collector keeps one Helm release for each Collector. Helm runs in a Job in the release's namespace (cmd/releaser), at most one
+// at a time for a release. The manager creates it where the namespace's admin allows that, and reads its report from the Pod's
+// termination message.
+//
+//	observe.go  what a pass reads
+//	record.go   the report of a Job, as it goes into the status
+//	plan.go     what follows: pure
+//	act.go      what a pass writes
+//	report.go   conditions and Events
+//	build.go    the objects
+//	setup.go    caches and watches
+package collector
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	authorizationv1 "k8s.io/api/authorization/v1"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/client-go/tools/events"
+	"k8s.io/utils/clock"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	sondev1 "github.com/sonde-operator/sonde/api/v1alpha1"
+	"github.com/sonde-operator/sonde/internal/operator/access"
+	"github.com/sonde-operator/sonde/internal/operator/health"
+	"github.com/sonde-operator/sonde/internal/operator/pass"
+)
+
+// fieldOwner of the status.
+const fieldOwner = client.FieldOwner("sonde-collector")
+
+// maxRunning Jobs at the same time, of all Collectors: each renders charts on some node, and waits for Pods.
+const maxRunning = 20
+
+// Rights reviews the right to create Jobs.
+type Rights interface {
+	ReviewJobs(ctx context.Context, who access.Requester, namespace string) (access.Decision, error)
+}
+
+// Reconciler keeps the release of each Collector. No decision depends on state from earlier passes.
+type Reconciler struct {
+	// Client reads Collectors from the cache.
+	client.Client
+	// Own reads the Jobs of Collectors and their Pods from a cache (Cache).
+	Own client.Reader
+	// Live reads from the API server.
+	Live client.Reader
+	// PauseConfig reads the ConfigMap of the pause.
+	PauseConfig client.Reader
+	// Reviews of the requester's rights. It must not cache.
+	Reviews Rights
+	// Permitted reports whether the operator has a right. An error means that the API server did not answer.
+	Permitted func(context.Context, authorizationv1.ResourceAttributes) (bool, error)
+	// Key of the stamps.
+	Key []byte
+	// Namespace of the operator.
+	Namespace string
+	// Image of the releaser.
+	Image    string
+	Recorder events.EventRecorder
+	Clock    clock.PassiveClock
+	Watchdog *health.Watchdog
+}
+
+// +kubebuilder:rbac:groups=monitoring.openshift.tpg,resources=collectors,verbs=get;list;watch
+// +kubebuilder:rbac:groups=monitoring.openshift.tpg,resources=collectors/status,verbs=patch
+// +kubebuilder:rbac:groups=batch,resources=jobs,verbs=get;list;watch
+// +kubebuilder:rbac:groups="",resources=pods,verbs=get;list;watch
+
+// The right to create and delete Jobs, ConfigMaps and Secrets is not here: the admin of a namespace gives it there
+// (kubectl sonde collector open).
+
+// Reconcile makes one pass over a Collector.
+func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result, error) {
+	c := &sondev1.Collector{}
+	err := r.Get(ctx, req.NamespacedName, c)
+	if apierrors.IsNotFound(err) {
+		return ctrl.Result{}, r.removeOrphans(ctx, req.NamespacedName)
+	}
+	if err != nil {
+		return ctrl.Result{}, fmt.Errorf("get Collector: %w", err)
+	}
+	if !c.DeletionTimestamp.IsZero() {
+		return ctrl.Result{}, nil
+	}
+	before := c.DeepCopy()
+	o, err := r.observe(ctx, c)
+	if err != nil {
+		return ctrl.Result{}, err
+	}
+	record(o)
+	planned := planFor(o)
+	if planned.start {
+		if planned, err = r.start(ctx, o, planned); err != nil {
+			return pass.RequeueOnConflict(ctrl.Result{}, err)
+		}
+	}
+	if err := r.clean(ctx, o); err != nil {
+		return ctrl.Result{}, err // before the status says that the report was read
+	}
+	report(o, planned)
+	if !equality.Semantic.DeepEqual(before.Status, c.Status) {
+		if err := pass.PatchStatus(ctx, r.Client, c, before, &before.Status, &c.Status, fieldOwner); err != nil {
+			return pass.RequeueOnConflict(ctrl.Result{}, err)
+		}
+		r.recordEvents(before, c)
+	}
+	return ctrl.Result{RequeueAfter: planned.after}, nil
+}
+
+// recordEvents records the transitions that people look for.
+func (r *Reconciler) recordEvents(before, c *sondev1.Collector) {
+	for _, kind := range []string{sondev1.ConditionReady, sondev1.ConditionStalled, sondev1.ConditionRemediated} {
+		was, is := condition(before, kind), condition(c, kind)
+		if is == nil || was != nil && was.Status == is.Status && was.Reason == is.Reason || is.Status != "True" && kind != sondev1.ConditionReady || is.Status == "Unknown" {
+			continue
+		}
+		level := corev1.EventTypeNormal
+		if kind != sondev1.ConditionReady || is.Reason == sondev1.ReasonRetrying {
+			level = corev1.EventTypeWarning
+		}
+		r.Recorder.Eventf(c, nil, level, is.Reason, "Release", "%s", is.Message)
+	}
+}
+
+// Delays of passes that no watch wakes.
+const (
+	// closedDelay before the operator's right in a namespace is reviewed again, and the requester's.
+	closedDelay  = 10 * time.Second
+	refusedDelay = 5 * time.Minute
+	// anchorDelay before the anchor of a Collector that is being removed is looked at again.
+	anchorDelay = 2 * time.Second
+)

@@ -1,0 +1,274 @@
+package collector
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	authorizationv1 "k8s.io/api/authorization/v1"
+	batchv1 "k8s.io/api/batch/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/tools/events"
+	clocktesting "k8s.io/utils/clock/testing"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/fake"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
+
+	sondev1 "github.com/sonde-operator/sonde/api/v1alpha1"
+	"github.com/sonde-operator/sonde/internal/operator/access"
+	"github.com/sonde-operator/sonde/internal/operator/stamp"
+	"github.com/sonde-operator/sonde/internal/wire/release"
+)
+
+// world is a fake cluster with one Collector.
+type world struct {
+	*Reconciler
+
+	t      *testing.T
+	clock  *clocktesting.FakePassiveClock
+	writes int
+	// denied users may not create Jobs; closed: the operator may not either.
+	denied, closed bool
+}
+
+func (w *world) ReviewJobs(context.Context, access.Requester, string) (access.Decision, error) {
+	return access.Decision{Allowed: !w.denied, Reason: "no right"}, nil
+}
+
+func newWorld(t *testing.T, c *sondev1.Collector, objects ...client.Object) *world {
+	t.Helper()
+	s := runtime.NewScheme()
+	for _, add := range []func(*runtime.Scheme) error{corev1.AddToScheme, batchv1.AddToScheme, sondev1.AddToScheme} {
+		if err := add(s); err != nil {
+			t.Fatal(err)
+		}
+	}
+	key := []byte(strings.Repeat("k", stamp.KeyBytes))
+	var err error
+	if c.Annotations, err = stamp.SignCollector(key, c, stamp.Claim{Requester: access.Requester{Username: "ann"}, IssuedAt: now}); err != nil {
+		t.Fatal(err)
+	}
+	w := &world{t: t, clock: clocktesting.NewFakePassiveClock(now)}
+	funcs := interceptor.Funcs{
+		Create: func(ctx context.Context, c client.WithWatch, o client.Object, opts ...client.CreateOption) error {
+			w.writes++
+			if o.GetUID() == "" {
+				o.SetUID(types.UID("uid-of-" + o.GetName()))
+			}
+			return c.Create(ctx, o, opts...)
+		},
+		Delete: func(ctx context.Context, c client.WithWatch, o client.Object, opts ...client.DeleteOption) error {
+			w.writes++
+			return c.Delete(ctx, o, opts...)
+		},
+		SubResourcePatch: func(ctx context.Context, c client.Client, sub string, o client.Object, p client.Patch, opts ...client.SubResourcePatchOption) error {
+			w.writes++
+			return c.SubResource(sub).Patch(ctx, o, p, opts...)
+		},
+	}
+	fakes := fake.NewClientBuilder().WithScheme(s).WithObjects(append(objects, c)...).WithStatusSubresource(&sondev1.Collector{}).WithInterceptorFuncs(funcs).Build()
+	w.Reconciler = &Reconciler{
+		Client: fakes, Own: fakes, Live: fakes, PauseConfig: fakes, Reviews: w, Key: key, Namespace: "sonde-system", Image: "releaser",
+		Permitted: func(context.Context, authorizationv1.ResourceAttributes) (bool, error) { return !w.closed, nil },
+		Recorder:  events.NewFakeRecorder(100), Clock: w.clock,
+	}
+	return w
+}
+
+// pass reconciles, and returns the Collector.
+func (w *world) pass() *sondev1.Collector {
+	w.t.Helper()
+	key := client.ObjectKey{Namespace: "acme", Name: "mine"}
+	if _, err := w.Reconcile(w.t.Context(), ctrl.Request{NamespacedName: key}); err != nil {
+		w.t.Fatal(err)
+	}
+	c := &sondev1.Collector{}
+	if err := w.Get(w.t.Context(), key, c); client.IgnoreNotFound(err) != nil {
+		w.t.Fatal(err)
+	}
+	return c
+}
+
+func (w *world) jobs() []batchv1.Job {
+	w.t.Helper()
+	var list batchv1.JobList
+	if err := w.List(w.t.Context(), &list); err != nil {
+		w.t.Fatal(err)
+	}
+	return list.Items
+}
+
+// end lets the releaser of a Job end with a report.
+func (w *world) end(job *batchv1.Job, r release.Report) {
+	w.t.Helper()
+	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{
+		Namespace: job.Namespace, Name: job.Name + "-x", Labels: job.Labels,
+		OwnerReferences: []metav1.OwnerReference{{APIVersion: "batch/v1", Kind: "Job", Name: job.Name, UID: job.UID, Controller: new(true)}},
+	}}
+	pod.Status.Phase = corev1.PodSucceeded
+	pod.Status.ContainerStatuses = []corev1.ContainerStatus{{Name: release.Container, State: corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{Message: reportText(w.t, r)}}}}
+	if err := w.Create(w.t.Context(), pod); err != nil {
+		w.t.Fatal(err)
+	}
+	job.Status.Conditions = []batchv1.JobCondition{{Type: batchv1.JobComplete, Status: corev1.ConditionTrue}}
+	if err := w.Status().Update(w.t.Context(), job); err != nil {
+		w.t.Fatal(err)
+	}
+}
+
+func want(t *testing.T, c *sondev1.Collector, kind string, status metav1.ConditionStatus, reason string) {
+	t.Helper()
+	got := condition(c, kind)
+	if got == nil || got.Status != status || got.Reason != reason || got.ObservedGeneration != c.Generation {
+		t.Errorf("%s is %+v, want %s %s", kind, got, status, reason)
+	}
+}
+
+func TestLife(t *testing.T) {
+	w := newWorld(t, newCollector())
+	c := w.pass()
+	want(t, c, sondev1.ConditionReconciling, "True", sondev1.ReasonReleasing)
+	want(t, c, sondev1.ConditionReady, "False", sondev1.ReasonReleasing)
+	jobs := w.jobs()
+	if len(jobs) != 1 || c.Status.Job != jobs[0].Name {
+		t.Fatalf("Jobs %v, status %s", jobs, c.Status.Job)
+	}
+	secret := &corev1.Secret{}
+	if err := w.Get(t.Context(), client.ObjectKey{Namespace: "acme", Name: jobs[0].Name}, secret); err != nil {
+		t.Fatal(err)
+	}
+	q, err := release.ParseRequest(secret.Data[release.RequestKey])
+	if err != nil || q.Release != "collector-prod" || q.Namespace != "acme" || q.Install.Seconds != 300 || q.Install.Last {
+		t.Errorf("request %+v, %v", q, err)
+	}
+	w.quiet("while the Job runs")
+	w.end(&jobs[0], release.Report{Outcome: release.Ready, Revision: 1, ChartVersion: "1.0.0", History: []release.Revision{{Revision: 1, Status: "deployed"}}})
+	c = w.pass()
+	want(t, c, sondev1.ConditionReady, "True", sondev1.ReasonUpToDate)
+	want(t, c, sondev1.ConditionStalled, "False", sondev1.ReasonUpToDate)
+	if c.Status.Revision != 1 || c.Status.ChartVersion != "1.0.0" || len(c.Status.History) != 1 {
+		t.Errorf("status %+v", c.Status)
+	}
+	if err := w.Get(t.Context(), client.ObjectKeyFromObject(secret), secret); client.IgnoreNotFound(err) != nil || err == nil {
+		t.Errorf("the Secret of the last request: %v", err)
+	}
+	w.quiet("when the release is ready")
+	if len(w.jobs()) != 1 {
+		t.Error("the last Job is gone, and its log with it")
+	}
+}
+
+// quiet checks that another pass writes nothing.
+func (w *world) quiet(when string) {
+	w.t.Helper()
+	w.writes = 0
+	w.pass()
+	if w.writes != 0 {
+		w.t.Errorf("%d writes %s", w.writes, when)
+	}
+}
+
+// After its retries the last attempt makes a failed release good.
+func TestRetries(t *testing.T) {
+	c := newCollector()
+	c.Spec.Install = &sondev1.CollectorAction{Retries: new(int32(1))}
+	w := newWorld(t, c)
+	for i, last := range []bool{false, true} {
+		w.pass()
+		jobs := w.jobs()
+		newest := &jobs[len(jobs)-1]
+		secret := &corev1.Secret{}
+		if err := w.Get(t.Context(), client.ObjectKey{Namespace: "acme", Name: newest.Name}, secret); err != nil {
+			t.Fatal(err)
+		}
+		var q release.Request
+		if err := json.Unmarshal(secret.Data[release.RequestKey], &q); err != nil || q.Install.Last != last {
+			t.Fatalf("attempt %d: last %t, want %t", i+1, q.Install.Last, last)
+		}
+		w.end(newest, release.Report{Outcome: release.Retry, Reason: release.ReasonNotReady, Message: "crashes"})
+		w.pass()
+		w.clock.SetTime(w.clock.Now().Add(time.Minute))
+	}
+}
+
+// Whatever forbids a run is said, and no Job is created.
+func TestForbidden(t *testing.T) {
+	for name, tc := range map[string]struct {
+		change  func(w *world)
+		objects []client.Object
+		reason  string
+		message string
+	}{
+		"closed":  {change: func(w *world) { w.closed = true }, reason: sondev1.ReasonNamespaceNotOpened, message: "kubectl sonde collector open -n acme"},
+		"revoked": {change: func(w *world) { w.denied = true }, reason: sondev1.ReasonAccessRevoked, message: "no right"},
+		"taken": {objects: []client.Object{
+			&corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "acme", Name: "sonde-collector-collector-prod", Labels: map[string]string{sondev1.LabelKind: "Collector", sondev1.LabelUID: "c-2"}, Annotations: map[string]string{sondev1.AnnotationOwner: "acme/hers"}}},
+			&sondev1.Collector{ObjectMeta: metav1.ObjectMeta{Namespace: "acme", Name: "hers", UID: "c-2"}},
+		}, reason: sondev1.ReasonReleaseNameTaken, message: "Collector acme/hers"},
+		"a user's ConfigMap": {objects: []client.Object{
+			&corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "acme", Name: "sonde-collector-collector-prod"}},
+		}, reason: sondev1.ReasonReleaseNameTaken, message: "which no Collector made"},
+		"no stamp": {change: func(w *world) { w.Key = []byte(strings.Repeat("x", stamp.KeyBytes)) }, reason: sondev1.ReasonNotAdmitted, message: "create it again"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t, newCollector(), tc.objects...)
+			if tc.change != nil {
+				tc.change(w)
+			}
+			c := w.pass()
+			want(t, c, sondev1.ConditionStalled, "True", tc.reason)
+			if m := condition(c, sondev1.ConditionStalled).Message; !strings.Contains(m, tc.message) {
+				t.Errorf("message %q, want %q", m, tc.message)
+			}
+			if n := len(w.jobs()); n != 0 {
+				t.Errorf("%d Jobs", n)
+			}
+			w.quiet("on the second pass")
+		})
+	}
+}
+
+// The anchor of a Collector that is gone is removed, and the release with it. So a new Collector of the name can begin.
+func TestAnchorOfAnEarlierCollector(t *testing.T) {
+	old := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "acme", Name: "sonde-collector-collector-prod", UID: "old", Labels: map[string]string{sondev1.LabelKind: "Collector", sondev1.LabelUID: "c-0"}}}
+	w := newWorld(t, newCollector(), old)
+	want(t, w.pass(), sondev1.ConditionReconciling, "True", sondev1.ReasonReleasing)
+	if n := len(w.jobs()); n != 0 {
+		t.Fatalf("%d Jobs while the old release is removed", n)
+	}
+	w.pass()
+	if n := len(w.jobs()); n != 1 {
+		t.Errorf("%d Jobs after it was removed", n)
+	}
+}
+
+// A Collector that is gone takes its anchor with it, also in another namespace.
+func TestDeletedCollector(t *testing.T) {
+	w := newWorld(t, newCollector())
+	c := w.pass()
+	if err := w.Client.Delete(t.Context(), c); err != nil {
+		t.Fatal(err)
+	}
+	w.pass()
+	var anchors corev1.ConfigMapList
+	if err := w.List(t.Context(), &anchors); err != nil || len(anchors.Items) != 0 {
+		t.Errorf("%d anchors, %v", len(anchors.Items), err)
+	}
+}
+
+func TestNames(t *testing.T) {
+	c := newCollector()
+	c.Spec.Collector.Name, c.Spec.Tenant.Instance = strings.Repeat("a", 40), strings.Repeat("b", 12)
+	for _, number := range []int64{1, 1 << 40} {
+		if name := runName(c, number); len(name) > 63 || !strings.HasSuffix(name, fmt.Sprint("-", number)) {
+			t.Errorf("name %s of %d bytes", name, len(name))
+		}
+	}
+}

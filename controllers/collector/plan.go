@@ -1,0 +1,71 @@
+package collector
+
+import (
+	"fmt"
+	"time"
+
+	sondev1 "github.com/sonde-operator/sonde/api/v1alpha1"
+	"github.com/sonde-operator/sonde/internal/operator/pause"
+)
+
+// plan is what follows for a Collector.
+type plan struct {
+	state state
+	// reason and message of the state, for the conditions.
+	reason, message string
+	// start a run. act does so if rights and anchor allow it, and changes the state otherwise.
+	start bool
+	// after is when the next pass is due without an event; zero if never.
+	after time.Duration
+}
+
+// state of a Collector.
+type state int
+
+const (
+	// reconciling: a run runs, or will run by itself.
+	reconciling state = iota
+	// ready: nothing to do.
+	ready
+	// stalled: someone has to change something.
+	stalled
+	// held: someone has asked for no runs.
+	held
+)
+
+// planFor decides what follows. It is pure.
+func planFor(o *observation) plan {
+	c := o.collector
+	s := &c.Status
+	switch last := o.last(); {
+	case last != nil && !last.ended():
+		message := "Job " + last.job.Name + " runs Helm"
+		if w := waiting(last); w != "" {
+			message += "; its Pod waits: " + w
+		}
+		return plan{state: reconciling, reason: sondev1.ReasonReleasing, message: message}
+	case o.refused != "":
+		return plan{state: stalled, reason: sondev1.ReasonNotAdmitted, message: o.refused}
+	case c.Spec.Suspend:
+		return plan{state: held, reason: sondev1.ReasonSuspended, message: "spec.suspend is true: the release stays as it is"}
+	case s.ReleasedGeneration == c.Generation:
+		return plan{state: ready, reason: sondev1.ReasonUpToDate, message: fmt.Sprintf("revision %d of chart version %s is deployed, and its objects are ready", s.Revision, s.ChartVersion)}
+	case s.StalledGeneration == c.Generation:
+		reason, message := sondev1.ReasonNotReleased, "the last attempt failed"
+		if released := condition(c, sondev1.ConditionReleased); released != nil {
+			reason, message = released.Reason, released.Message
+		}
+		return plan{state: stalled, reason: reason, message: message}
+	case o.paused:
+		return plan{state: held, reason: sondev1.ReasonPaused, message: "a cluster admin has paused the operator (key " + pause.Key + " of ConfigMap " + pause.ConfigMapName + ")"}
+	case s.NextAttempt != nil && o.now.Before(s.NextAttempt.Time):
+		message := fmt.Sprintf("attempt %d failed; another one follows", s.Attempts)
+		if released := condition(c, sondev1.ConditionReleased); released != nil {
+			message += ": " + released.Message
+		}
+		return plan{state: reconciling, reason: sondev1.ReasonRetrying, message: message, after: s.NextAttempt.Sub(o.now)}
+	case o.running >= maxRunning:
+		return plan{state: reconciling, reason: sondev1.ReasonQueued, message: fmt.Sprintf("%d Jobs run, as many as may; this one follows", o.running), after: closedDelay}
+	}
+	return plan{state: reconciling, reason: sondev1.ReasonReleasing, message: "a Job runs Helm", start: true}
+}

@@ -1,0 +1,184 @@
+package collector
+
+import (
+	"cmp"
+	"strings"
+	"testing"
+	"time"
+
+	batchv1 "k8s.io/api/batch/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	sondev1 "github.com/sonde-operator/sonde/api/v1alpha1"
+	"github.com/sonde-operator/sonde/internal/wire/release"
+)
+
+var now = time.Date(2026, 11, 26, 12, 0, 0, 0, time.UTC)
+
+func newCollector() *sondev1.Collector {
+	return &sondev1.Collector{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "acme", Name: "mine", UID: "c-1", Generation: 2},
+		Spec: sondev1.CollectorSpec{
+			Collector: sondev1.CollectorRelease{Name: "collector"}, Tenant: sondev1.CollectorTenant{Reference: "ACME", Instance: "prod"},
+		},
+	}
+}
+
+// newRun is a run whose Pod has ended with a message, or runs if there is none.
+func newRun(number, generation int64, message string) run {
+	r := run{number: number, generation: generation, job: &batchv1.Job{ObjectMeta: metav1.ObjectMeta{Namespace: "acme", Name: "job-" + string(rune('0'+number)), UID: "j"}}}
+	pod := corev1.Pod{Status: corev1.PodStatus{Phase: corev1.PodRunning}}
+	if message != "" {
+		r.job.Status.Conditions = []batchv1.JobCondition{{Type: batchv1.JobComplete, Status: corev1.ConditionTrue}}
+		pod.Status.Phase = corev1.PodSucceeded
+		pod.Status.ContainerStatuses = []corev1.ContainerStatus{{Name: release.Container, State: corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{Message: message}}}}
+	}
+	r.pods = []corev1.Pod{pod}
+	return r
+}
+
+func reportText(t *testing.T, r release.Report) string {
+	t.Helper()
+	r.Reason, r.Message = cmp.Or(r.Reason, release.ReasonReleased), cmp.Or(r.Message, "a message")
+	b, err := r.Marshal()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(b)
+}
+
+func TestPlan(t *testing.T) {
+	type set = func(o *observation)
+	status := func(change func(s *sondev1.CollectorStatus)) set {
+		return func(o *observation) {
+			o.collector.Status.ObservedGeneration = 2
+			change(&o.collector.Status)
+		}
+	}
+	runs := func(all ...run) set { return func(o *observation) { o.runs = all } }
+	for name, tc := range map[string]struct {
+		observed []set
+		state    state
+		reason   string
+		start    bool
+		after    time.Duration
+	}{
+		"new":               {state: reconciling, reason: sondev1.ReasonReleasing, start: true},
+		"runs":              {observed: []set{runs(newRun(1, 2, ""))}, state: reconciling, reason: sondev1.ReasonReleasing},
+		"runs, and changed": {observed: []set{runs(newRun(1, 1, ""))}, state: reconciling, reason: sondev1.ReasonReleasing},
+		"Pod still runs": {observed: []set{func(o *observation) {
+			r := newRun(1, 2, "{}")
+			r.pods = append(r.pods, corev1.Pod{Status: corev1.PodStatus{Phase: corev1.PodRunning}})
+			o.runs = []run{r}
+		}}, state: reconciling, reason: sondev1.ReasonReleasing},
+		"succeeded":             {observed: []set{runs(newRun(1, 2, reportText(t, release.Report{Outcome: release.Ready, Revision: 1})))}, state: ready, reason: sondev1.ReasonUpToDate},
+		"succeeded, changed":    {observed: []set{runs(newRun(1, 1, reportText(t, release.Report{Outcome: release.Ready, Revision: 1})))}, state: reconciling, reason: sondev1.ReasonReleasing, start: true},
+		"stalled":               {observed: []set{runs(newRun(1, 2, reportText(t, release.Report{Outcome: release.Stalled, Reason: release.ReasonBadValues})))}, state: stalled, reason: release.ReasonBadValues},
+		"stalled, changed":      {observed: []set{runs(newRun(1, 1, reportText(t, release.Report{Outcome: release.Stalled, Reason: release.ReasonBadValues})))}, state: reconciling, reason: sondev1.ReasonReleasing, start: true},
+		"failed":                {observed: []set{runs(newRun(1, 2, reportText(t, release.Report{Outcome: release.Retry, Reason: release.ReasonNotReady})))}, state: reconciling, reason: sondev1.ReasonRetrying, after: 10 * time.Second},
+		"no report":             {observed: []set{runs(newRun(1, 2, "killed"))}, state: reconciling, reason: sondev1.ReasonRetrying, after: 10 * time.Second},
+		"failed, time has come": {observed: []set{status(func(s *sondev1.CollectorStatus) { s.NextAttempt = new(metav1.NewTime(now)) })}, state: reconciling, reason: sondev1.ReasonReleasing, start: true},
+		"not admitted":          {observed: []set{func(o *observation) { o.refused = "no stamp" }}, state: stalled, reason: sondev1.ReasonNotAdmitted},
+		"suspended":             {observed: []set{func(o *observation) { o.collector.Spec.Suspend = true }}, state: held, reason: sondev1.ReasonSuspended},
+		"paused":                {observed: []set{func(o *observation) { o.paused = true }}, state: held, reason: sondev1.ReasonPaused},
+		"paused, and ready":     {observed: []set{func(o *observation) { o.paused = true }, status(func(s *sondev1.CollectorStatus) { s.ReleasedGeneration = 2 })}, state: ready, reason: sondev1.ReasonUpToDate},
+		"many run":              {observed: []set{func(o *observation) { o.running = maxRunning }}, state: reconciling, reason: sondev1.ReasonQueued, after: closedDelay},
+	} {
+		t.Run(name, func(t *testing.T) {
+			o := &observation{collector: newCollector(), now: now}
+			for _, set := range tc.observed {
+				set(o)
+			}
+			record(o)
+			p := planFor(o)
+			if p.state != tc.state || p.reason != tc.reason || p.start != tc.start || p.after != tc.after || p.message == "" {
+				t.Errorf("%+v, want state %d, reason %s, start %t, after %s", p, tc.state, tc.reason, tc.start, tc.after)
+			}
+		})
+	}
+}
+
+func TestRecord(t *testing.T) {
+	failure := release.Report{Outcome: release.Retry, Reason: release.ReasonNotReady, Message: "the Pod crashes"}
+	for name, tc := range map[string]struct {
+		report           release.Report
+		before           sondev1.CollectorStatus
+		generation       int64 // of the run; 2 is the Collector's
+		attempts, failed int32
+		delay            time.Duration
+		released         metav1.ConditionStatus
+		remediated       metav1.ConditionStatus
+	}{
+		"ready":        {report: release.Report{Outcome: release.Ready}, generation: 2, before: sondev1.CollectorStatus{Attempts: 4, Failures: 3}, released: "True", remediated: "False"},
+		"first":        {report: failure, generation: 2, attempts: 1, failed: 1, delay: 10 * time.Second, released: "False"},
+		"fifth":        {report: failure, generation: 2, before: sondev1.CollectorStatus{Attempts: 4, Failures: 4}, attempts: 5, failed: 5, delay: 160 * time.Second, released: "False"},
+		"many":         {report: failure, generation: 2, before: sondev1.CollectorStatus{Attempts: 1000, Failures: 4}, attempts: 1001, failed: 5, delay: maxDelay, released: "False"},
+		"uncounted":    {report: release.Report{Outcome: release.Retry, Reason: release.ReasonUnavailable, Uncounted: true}, generation: 2, before: sondev1.CollectorStatus{Attempts: 9, Failures: 1}, attempts: 10, failed: 1, delay: maxUncountedDelay, released: "False"},
+		"of an old":    {report: failure, generation: 1, released: "False"},
+		"rolled back":  {report: release.Report{Outcome: release.Stalled, Reason: release.ReasonNotReady, Remediated: release.RolledBack, Revision: 3}, generation: 2, attempts: 1, released: "False", remediated: "True"},
+		"uninstalled":  {report: release.Report{Outcome: release.Stalled, Reason: release.ReasonNotReady, Remediated: release.Uninstalled}, generation: 2, attempts: 1, released: "False", remediated: "True"},
+		"of an old, 2": {report: release.Report{Outcome: release.Stalled, Reason: release.ReasonBadValues}, generation: 1, released: "False"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			o := &observation{collector: newCollector(), now: now, runs: []run{newRun(1, tc.generation, reportText(t, tc.report))}}
+			o.collector.Status = tc.before
+			o.collector.Status.ObservedGeneration = 2
+			record(o)
+			s := &o.collector.Status
+			if s.Attempts != tc.attempts || s.Failures != tc.failed {
+				t.Errorf("%d attempts, %d failures; want %d and %d", s.Attempts, s.Failures, tc.attempts, tc.failed)
+			}
+			switch {
+			case tc.delay == 0 && s.NextAttempt != nil:
+				t.Errorf("another attempt at %s", s.NextAttempt)
+			case tc.delay > 0 && (s.NextAttempt == nil || s.NextAttempt.Sub(now) != tc.delay):
+				t.Errorf("another attempt at %v, want in %s", s.NextAttempt, tc.delay)
+			}
+			for kind, want := range map[string]metav1.ConditionStatus{sondev1.ConditionReleased: tc.released, sondev1.ConditionRemediated: tc.remediated} {
+				if c := condition(o.collector, kind); want == "" && c != nil || want != "" && (c == nil || c.Status != want) {
+					t.Errorf("%s is %+v, want %q", kind, c, want)
+				}
+			}
+			again := s.DeepCopy()
+			record(o)
+			if again.Attempts != s.Attempts || o.collector.Status.ReportedJob != "job-1" {
+				t.Error("the report was recorded twice")
+			}
+		})
+	}
+}
+
+// A releaser that ended without a report says how it ended.
+func TestReportOfAKilledReleaser(t *testing.T) {
+	for name, tc := range map[string]struct {
+		change func(r *run)
+		want   string
+	}{
+		"memory": {func(r *run) {
+			r.pods[0].Status.ContainerStatuses[0].State.Terminated = &corev1.ContainerStateTerminated{ExitCode: 137, Reason: "OOMKilled"}
+		}, "more memory"},
+		"exit": {func(r *run) {
+			r.pods[0].Status.ContainerStatuses[0].State.Terminated = &corev1.ContainerStateTerminated{ExitCode: 1, Reason: "Error"}
+		}, "exit code 1"},
+		"evicted": {func(r *run) {
+			r.pods[0].Status = corev1.PodStatus{Phase: corev1.PodFailed, Reason: "Evicted", Message: "the node was low on memory"}
+		}, "Evicted: the node was low on memory"},
+		"no Pod": {func(r *run) { r.pods = nil }, "its Pod is gone"},
+		"deadline": {func(r *run) {
+			r.pods[0].Status = corev1.PodStatus{Phase: corev1.PodFailed, ContainerStatuses: []corev1.ContainerStatus{{
+				Name: release.Container, State: corev1.ContainerState{Waiting: &corev1.ContainerStateWaiting{Reason: "ImagePullBackOff", Message: "no such image"}},
+			}}}
+			r.job.Status.Conditions = []batchv1.JobCondition{{Type: batchv1.JobFailed, Status: corev1.ConditionTrue, Reason: batchv1.JobReasonDeadlineExceeded}}
+		}, "longer than it may: ImagePullBackOff: no such image"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := newRun(1, 2, "killed")
+			tc.change(&r)
+			got := reportOf(&r)
+			if got.Outcome != release.Retry || got.Uncounted || got.Reason != release.ReasonReleaserFailed || !strings.Contains(got.Message, tc.want) || !strings.Contains(got.Message, "Job job-1") {
+				t.Errorf("%+v, want a message with %q", got, tc.want)
+			}
+		})
+	}
+}

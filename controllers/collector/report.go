@@ -1,0 +1,52 @@
+package collector
+
+import (
+	apimeta "k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	sondev1 "github.com/sonde-operator/sonde/api/v1alpha1"
+	"github.com/sonde-operator/sonde/internal/wire/text"
+)
+
+// maxMessage of a condition, in bytes.
+const maxMessage = 2048
+
+// report writes the conditions that follow from a plan. It is pure but for the status.
+func report(o *observation, p plan) {
+	if o.refused != "" {
+		o.set(sondev1.ConditionAdmitted, metav1.ConditionFalse, sondev1.ReasonNotAdmitted, o.refused)
+	} else {
+		o.set(sondev1.ConditionAdmitted, metav1.ConditionTrue, sondev1.ReasonAdmitted, "the requester may create Jobs in the release's namespace")
+	}
+	is := func(s state) metav1.ConditionStatus {
+		if p.state == s {
+			return metav1.ConditionTrue
+		}
+		return metav1.ConditionFalse
+	}
+	isReady := is(ready)
+	if p.state == held && o.collector.Status.ReleasedGeneration == o.collector.Generation {
+		isReady = metav1.ConditionTrue
+	}
+	o.set(sondev1.ConditionReady, isReady, p.reason, p.message)
+	o.set(sondev1.ConditionReconciling, is(reconciling), p.reason, p.message)
+	o.set(sondev1.ConditionStalled, is(stalled), p.reason, p.message)
+	for kind, message := range map[string]string{sondev1.ConditionReleased: "no attempt has ended yet", sondev1.ConditionRemediated: "no attempt has ended yet"} {
+		if c := condition(o.collector, kind); c == nil {
+			o.set(kind, metav1.ConditionUnknown, sondev1.ReasonNotReleased, message)
+		} else {
+			o.set(kind, c.Status, c.Reason, c.Message) // of this generation, too
+		}
+	}
+}
+
+func (o *observation) set(kind string, status metav1.ConditionStatus, reason, message string) {
+	apimeta.SetStatusCondition(&o.collector.Status.Conditions, metav1.Condition{
+		Type: kind, Status: status, Reason: reason, Message: text.OneLine(message, maxMessage),
+		ObservedGeneration: o.collector.Generation, LastTransitionTime: metav1.NewTime(o.now),
+	})
+}
+
+func condition(c *sondev1.Collector, kind string) *metav1.Condition {
+	return apimeta.FindStatusCondition(c.Status.Conditions, kind)
+}

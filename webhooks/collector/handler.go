@@ -1,0 +1,157 @@
+// Package collector admits Collectors and stamps them with the user who created them or changed them last.
+package collector
+
+import (
+	"bytes"
+	"context"
+	"encoding/base64"
+	"encoding/json"
+	"fmt"
+	"strings"
+	"time"
+
+	admissionv1 "k8s.io/api/admission/v1"
+	"k8s.io/utils/clock"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/webhook"
+	"sigs.k8s.io/yaml"
+
+	sondev1 "github.com/sonde-operator/sonde/api/v1alpha1"
+	"github.com/sonde-operator/sonde/internal/operator/access"
+	"github.com/sonde-operator/sonde/internal/operator/stamp"
+	"github.com/sonde-operator/sonde/webhooks/admission"
+)
+
+// maxSpec of a Collector as JSON, in bytes. The releaser's Secret has a copy, and a Secret may have 1 MiB.
+const maxSpec = 512 << 10
+
+// Rights reviews the right to create Jobs.
+type Rights interface {
+	ReviewJobs(ctx context.Context, who access.Requester, namespace string) (access.Decision, error)
+}
+
+// Handler admits Collectors. It fails closed. It writes nothing but reviews, which the API server does not store.
+type Handler struct {
+	// Live reads from the API server.
+	Live client.Reader
+	// Reviews are not cached.
+	Reviews Rights
+	// Key of the stamp.
+	Key []byte
+	// OperatorNamespace has no releases.
+	OperatorNamespace string
+	Clock             clock.PassiveClock
+}
+
+// Handle implements admission.Handler of controller-runtime.
+func (h *Handler) Handle(ctx context.Context, req webhook.AdmissionRequest) webhook.AdmissionResponse {
+	return admission.HandleMutable(ctx, req, h.decide)
+}
+
+// decide decides on a new Collector and on an update. An update that changes neither spec nor stamp is not looked at, so that anyone
+// who may write labels keeps the requester.
+func (h *Handler) decide(ctx context.Context, req webhook.AdmissionRequest) (admission.Granted, error) {
+	c := &sondev1.Collector{}
+	if err := admission.Decode(req.Object.Raw, c); err != nil {
+		return admission.Granted{}, err
+	}
+	c.Namespace = req.Namespace // the object may name another, or none
+	if req.Operation == admissionv1.Update {
+		if changed, err := isChanged(c, req.OldObject.Raw); err != nil || !changed {
+			return admission.Granted{}, err
+		}
+	}
+	if c.Name == "" {
+		return admission.Granted{}, admission.Invalid("metadata.name is empty: write a name; generateName does not work for a Collector")
+	}
+	who := access.FromUserInfo(req.UserInfo)
+	if err := h.check(ctx, c, who); err != nil {
+		return admission.Granted{}, err
+	}
+	annotations, err := stamp.SignCollector(h.Key, c, stamp.Claim{Requester: who, IssuedAt: h.Clock.Now(), RequestUID: string(req.UID)})
+	return admission.Granted{Annotations: annotations}, err
+}
+
+// check refuses what cannot work. The order matters: no answer says anything about a namespace before the requester's right there is
+// proven.
+func (h *Handler) check(ctx context.Context, c *sondev1.Collector, who access.Requester) error {
+	if err := checkSpec(&c.Spec); err != nil {
+		return err
+	}
+	in := c.ReleaseNamespace()
+	if in == h.OperatorNamespace || c.Namespace == h.OperatorNamespace {
+		return admission.Forbidden("namespace %s is the operator's own: it has no releases; choose the tenant's namespace", h.OperatorNamespace)
+	}
+	if err := admission.RequireHub(ctx, h.Live, sondev1.CollectorKind, c.Namespace, in); err != nil {
+		return err
+	}
+	decision, err := h.Reviews.ReviewJobs(ctx, who, in)
+	if err != nil {
+		return err
+	}
+	if !decision.Allowed {
+		return admission.Forbidden("a Collector runs Helm in a Job in the tenant's namespace: %s", decision.Reason)
+	}
+	ns, err := admission.TargetNamespace(ctx, h.Live, in)
+	if err != nil {
+		return err
+	}
+	if ns.Labels[sondev1.LabelOptOut] == "true" {
+		return admission.Forbidden("a cluster admin has closed namespace %s by the label %s=true: ask them to remove it", in, sondev1.LabelOptOut)
+	}
+	return nil
+}
+
+// checkSpec refuses what the schema would refuse after the webhook, as far as the webhook uses it, and what the schema cannot see.
+func checkSpec(s *sondev1.CollectorSpec) error {
+	in := strings.ToLower(s.Tenant.Reference)
+	if !admission.IsNamespaceName(in) {
+		return admission.Invalid("tenant.reference must be the name of a namespace, in upper or lower case, like acme")
+	}
+	b, err := json.Marshal(s)
+	if err != nil {
+		return admission.Invalid("values: %v: write an object", err)
+	}
+	if len(b) > maxSpec {
+		return admission.Invalid("the spec has %d KiB, and a Collector may have %d: move large values into a ConfigMap that the chart mounts", len(b)>>10, maxSpec>>10)
+	}
+	document, err := base64.StdEncoding.DecodeString(strings.Join(strings.Fields(s.Collector.Configuration), ""))
+	if err != nil {
+		return admission.Invalid("collector.configuration is not base64 (%v): write the output of base64 -w0 values.yaml", err)
+	}
+	var values map[string]any
+	if err := yaml.Unmarshal(document, &values); err != nil {
+		return admission.Invalid("collector.configuration is not a YAML document with values: %v", err)
+	}
+	for name, a := range map[string]*sondev1.CollectorAction{"install": s.Install, "upgrade": s.Upgrade} {
+		if a == nil {
+			continue
+		}
+		if err := admission.CheckTime(name+".timeout", a.Timeout, 10*time.Second, time.Hour, "between 10s and 1h"); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// isChanged reports whether an update changes the stamp or the spec.
+func isChanged(now *sondev1.Collector, old []byte) (bool, error) {
+	before := &sondev1.Collector{}
+	if err := admission.Decode(old, before); err != nil {
+		return true, nil //nolint:nilerr // stored while no webhook ran: the update is checked like a creation
+	}
+	for _, a := range []string{sondev1.AnnotationRequester, sondev1.AnnotationStamp} {
+		if now.Annotations[a] != before.Annotations[a] {
+			return true, nil
+		}
+	}
+	is, err := json.Marshal(&now.Spec)
+	if err != nil {
+		return false, fmt.Errorf("marshal spec: %w", err)
+	}
+	was, err := json.Marshal(&before.Spec)
+	if err != nil {
+		return false, fmt.Errorf("marshal spec: %w", err)
+	}
+	return !bytes.Equal(is, was), nil
+}

@@ -1,0 +1,147 @@
+package collector
+
+import (
+	"context"
+	"encoding/base64"
+	"maps"
+	"strings"
+	"testing"
+
+	admissionv1 "k8s.io/api/admission/v1"
+	corev1 "k8s.io/api/core/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/webhook"
+
+	sondev1 "github.com/sonde-operator/sonde/api/v1alpha1"
+	"github.com/sonde-operator/sonde/internal/operator/access"
+	"github.com/sonde-operator/sonde/internal/operator/stamp"
+	"github.com/sonde-operator/sonde/webhooks/webhooktest"
+)
+
+type changes = map[string]any
+
+// rights allow to create Jobs in these namespaces.
+type rights []string
+
+// ReviewJobs implements Rights.
+func (r rights) ReviewJobs(_ context.Context, _ access.Requester, namespace string) (access.Decision, error) {
+	for _, n := range r {
+		if n == namespace {
+			return access.Decision{Allowed: true}, nil
+		}
+	}
+	return access.Decision{Reason: "may not create jobs in " + namespace}, nil
+}
+
+func request(t *testing.T, op admissionv1.Operation, home string, changed changes, old any) webhook.AdmissionRequest {
+	t.Helper()
+	return webhooktest.Request(t, op, sondev1.CollectorKind, home, object(home, changed), old)
+}
+
+func object(home string, changed changes) changes {
+	spec := changes{"collector": changes{"name": "collector"}, "tenant": changes{"reference": "SHOP", "instance": "prod"}}
+	maps.Copy(spec, changed)
+	return changes{"metadata": changes{"namespace": home, "name": "mine"}, "spec": spec}
+}
+
+func handler(t *testing.T, objects ...client.Object) *Handler {
+	t.Helper()
+	return &Handler{
+		Live: webhooktest.Reader(t, append(webhooktest.Objects(), objects...)...), Reviews: rights{"shop", "hub", "nowhere"},
+		Key: webhooktest.Key, OperatorNamespace: webhooktest.OperatorNamespace, Clock: webhooktest.Clock(),
+	}
+}
+
+// check wants a refusal with a code, or an admission if it is 0.
+func check(t *testing.T, r webhook.AdmissionResponse, code int32, texts ...string) {
+	t.Helper()
+	if code != 0 {
+		webhooktest.Refused(t, r, code, texts...)
+	} else if !r.Allowed {
+		t.Errorf("refused: %+v", r.Result)
+	}
+}
+
+func TestCreate(t *testing.T) {
+	encoded := func(s string) changes {
+		return changes{"collector": changes{"name": "collector", "configuration": base64.StdEncoding.EncodeToString([]byte(s))}}
+	}
+	tenant := func(reference string) changes {
+		return changes{"tenant": changes{"reference": reference, "instance": "prod"}}
+	}
+	for name, tc := range map[string]struct {
+		home   string // shop if empty
+		change changes
+		code   int32 // 0 means that it is admitted
+		want   []string
+	}{
+		"a tenant":                   {},
+		"values":                     {change: changes{"values": changes{"image": "x"}}},
+		"a configuration":            {change: encoded("image: x")},
+		"wrapped base64":             {change: changes{"collector": changes{"name": "c", "configuration": "aW1h\nZ2U6\n IHg="}}},
+		"no base64":                  {change: changes{"collector": changes{"name": "c", "configuration": "image: x"}}, code: webhooktest.Invalid, want: []string{"not base64", "base64 -w0"}},
+		"no YAML":                    {change: encoded("a: b: c"), code: webhooktest.Invalid, want: []string{"not a YAML document"}},
+		"a list":                     {change: encoded("- a"), code: webhooktest.Invalid, want: []string{"not a YAML document"}},
+		"no namespace's name":        {change: tenant("not_a_name"), code: webhooktest.Invalid, want: []string{"tenant.reference"}},
+		"a foreign namespace":        {change: tenant("other"), code: webhooktest.Forbidden, want: []string{"hub"}},
+		"from a hub, without rights": {home: "hub", change: tenant("other"), code: webhooktest.Forbidden, want: []string{"may not create jobs in other"}},
+		"from a hub":                 {home: "hub"},
+		"the operator's":             {home: webhooktest.OperatorNamespace, change: tenant(webhooktest.OperatorNamespace), code: webhooktest.Forbidden, want: []string{"the operator's own"}},
+		"a namespace that is not":    {home: "hub", change: tenant("nowhere"), code: webhooktest.Invalid, want: []string{"nowhere"}},
+		"too large":                  {change: changes{"values": changes{"a": strings.Repeat("x", maxSpec)}}, code: webhooktest.Invalid, want: []string{"may have 512"}},
+		"a long timeout":             {change: changes{"install": changes{"timeout": "2h"}}, code: webhooktest.Invalid, want: []string{"install.timeout", "between 10s and 1h"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			home := tc.home
+			if home == "" {
+				home = "shop"
+			}
+			check(t, handler(t).Handle(t.Context(), request(t, admissionv1.Create, home, tc.change, nil)), tc.code, tc.want...)
+		})
+	}
+	closed := &corev1.Namespace{ObjectMeta: webhooktest.Meta("", "hub2")}
+	closed.Labels = map[string]string{sondev1.LabelOptOut: "true"}
+	h := handler(t, closed)
+	h.Reviews = rights{"hub2"}
+	check(t, h.Handle(t.Context(), request(t, admissionv1.Create, "hub2", tenant("hub2"), nil)), webhooktest.Forbidden, sondev1.LabelOptOut)
+}
+
+// The stamp binds the spec to whoever wrote it last. Who changes only labels does not become the requester.
+func TestUpdate(t *testing.T) {
+	before := object("shop", nil)
+	h := handler(t)
+	if r := h.Handle(t.Context(), request(t, admissionv1.Update, "shop", nil, before)); !r.Allowed || len(r.Patches) != 0 {
+		t.Errorf("an update of nothing: %+v", r)
+	}
+	if r := h.Handle(t.Context(), request(t, admissionv1.Update, "shop", changes{"cluster": "east"}, before)); !r.Allowed || len(r.Patches) == 0 {
+		t.Errorf("an update of the spec: %+v", r)
+	}
+	h.Reviews = rights{}
+	check(t, h.Handle(t.Context(), request(t, admissionv1.Update, "shop", changes{"cluster": "east"}, before)), webhooktest.Forbidden, "may not create jobs")
+	forged := object("shop", nil)
+	forged["metadata"].(changes)["annotations"] = changes{sondev1.AnnotationStamp: "00"}
+	check(t, h.Handle(t.Context(), webhooktest.Request(t, admissionv1.Update, sondev1.CollectorKind, "shop", forged, before)), webhooktest.Forbidden, "may not create jobs")
+}
+
+func TestStampIsOfThisName(t *testing.T) {
+	c := &sondev1.Collector{ObjectMeta: webhooktest.Meta("shop", "mine")}
+	c.Spec.Tenant.Reference = "shop"
+	var err error
+	if c.Annotations, err = stamp.SignCollector(webhooktest.Key, c, stamp.Claim{Requester: access.Requester{Username: "ann"}, IssuedAt: webhooktest.Clock().Now()}); err != nil {
+		t.Fatal(err)
+	}
+	for name, change := range map[string]func(*sondev1.Collector){
+		"another name":      func(c *sondev1.Collector) { c.Name = "hers" },
+		"another namespace": func(c *sondev1.Collector) { c.Namespace = "other" },
+		"another tenant":    func(c *sondev1.Collector) { c.Spec.Tenant.Reference = "other" },
+	} {
+		copied := c.DeepCopy()
+		change(copied)
+		if _, err := stamp.VerifyCollector(webhooktest.Key, copied); err == nil {
+			t.Errorf("%s: the stamp is valid", name)
+		}
+	}
+	if _, err := stamp.VerifyCollector(webhooktest.Key, c); err != nil {
+		t.Error(err)
+	}
+}
