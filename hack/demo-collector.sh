@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# demo-collector.sh: installs, changes and removes a tenant's OpenTelemetry Collector with a Collector (docs/collector.md).
-# It prints each command before it runs, so that users can type it again.
+# demo-collector.sh: installs, changes and removes a tenant's OpenTelemetry Collector with the kind Collector
+# (docs/collector.md). It prints each command before running it, so that users can type it again.
 set -euo pipefail
 . "$(dirname "$0")/env.sh"
 cd "$root"
@@ -15,7 +15,7 @@ if [ -n "$local_cluster" ]; then
 	image=sonde.local/otelcol:1
 fi
 mkdir -p build/demo
-# manifest SIZE writes the Collector with values.
+# manifest MEGABYTES writes the manifest with this size of a file.
 manifest() {
 	sed "s#IMAGE#$image#; s#MEGABYTES#$1#" hack/demo/collector.yaml >build/demo/collector.yaml
 }
@@ -45,9 +45,9 @@ manifest 50
 run "kubectl$context apply --server-side -f build/demo/collector.yaml"
 run "kubectl$context wait -n $ns collector/acme --for=jsonpath='{.status.revision}'=2 --timeout=120s"
 run "kubectl$context get collector acme -n $ns -o jsonpath='{range .status.history[*]}{.revision} {.chartVersion} {.status}{\"\\n\"}{end}'"
-say 'Everything goes with the Collector, but for the volume with the tenant'"'"'s data.'
+say 'Deleting the Collector deletes everything except the volume with the data.'
 run "kubectl$context delete collector acme -n $ns"
-gone() { [ -z "$("${kubectl[@]}" get deployments,services,secrets,networkpolicies,jobs,pods -n $ns -o name)" ]; }
+gone() { [ -z "$("${kubectl[@]}" get deployments,services,networkpolicies,jobs,pods -n $ns -o name)$("${kubectl[@]}" get secrets -n $ns -l owner=helm -o name)" ]; }
 for _ in $(seq 60); do
 	! gone || break
 	sleep 1

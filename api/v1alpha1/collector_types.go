@@ -133,6 +133,7 @@ const (
 	ReasonRolledBack         = "RolledBack"         //
 	ReasonUninstalled        = "Uninstalled"        //
 	ReasonNothingFailed      = "NothingFailed"      //
+	ReasonNotRemediated      = "NotRemediated"      // the last attempt failed; the release was not touched, or more attempts follow
 )
 
 // CollectorRevision is a release that was made.
@@ -192,6 +193,13 @@ type CollectorStatus struct {
 	// +optional
 	// +kubebuilder:validation:MaxLength=63
 	ReportedJob string `json:"reportedJob,omitempty"`
+	// runs is the number of Jobs that were created.
+	// +optional
+	Runs int64 `json:"runs,omitempty"`
+	// retried is the value of the annotation monitoring.openshift.tpg/retry that the operator has followed.
+	// +optional
+	// +kubebuilder:validation:MaxLength=201
+	Retried string `json:"retried,omitempty"`
 	// attempts that have failed for the observed generation.
 	// +optional
 	Attempts int32 `json:"attempts,omitempty"`

@@ -25,8 +25,8 @@ type attempt struct {
 	client  *kube.Client
 	records *records
 	render  *renderer
-	// wrote: an object of the release may have changed.
-	wrote bool
+	// ours: the history of the release is the Collector's.
+	ours bool
 }
 
 func newAttempt(q *release.Request, flags *genericclioptions.ConfigFlags) (*attempt, error) {
@@ -71,32 +71,57 @@ func (a *attempt) bring(ctx context.Context) release.Report {
 	if err := a.records.check(ctx, a.request.Release); err != nil {
 		return failed(err)
 	}
-	history, err := a.history()
-	if err != nil {
+	a.ours = true
+	if err := a.interrupted(); err != nil {
 		return failed(err)
 	}
-	if err := a.interrupt(history); err != nil {
+	history, err := a.history()
+	if err != nil {
 		return failed(err)
 	}
 	in, err := a.read()
 	if err != nil {
 		return failed(err)
 	}
-	if n := len(history); n > 0 && history[n-1].Info.Status == common.StatusDeployed && history[n-1].Labels[labelInput] == in.hash {
-		return release.Report{Outcome: release.Ready, Reason: release.ReasonUpToDate, Message: "the release is as the spec says"}
+	if n := len(history); n > 0 && isUpToDate(history[n-1], in) {
+		return a.success(release.ReasonUpToDate, history[:n-1])
 	}
 	if err := a.dryRun(ctx, in, history); err != nil {
 		return failed(err)
 	}
-	err = a.act(ctx, in, history)
-	if err == nil {
-		err = a.prune(history)
+	if err = a.act(ctx, in, history); err == nil {
+		err = a.verify(in)
 	}
 	if err == nil {
-		return release.Report{Outcome: release.Ready, Reason: release.ReasonReleased, Message: "the release is as the spec says, and its objects are ready"}
+		return a.success(release.ReasonReleased, history)
 	}
-	report := failedRelease(err)
-	return a.remediate(report, history)
+	return a.remediate(failedRelease(ctx, err), history)
+}
+
+// isUpToDate reports whether the last revision was made of the same chart and values, and became ready. A rollback is not awaited.
+func isUpToDate(last *helmrelease.Release, in *input) bool {
+	return last.Info.Status == common.StatusDeployed && last.Info.RollbackRevision == 0 && last.Labels[labelInput] == in.hash
+}
+
+// success is the report of a release that is as requested. Objects of failed revisions that could not be deleted change nothing of that.
+func (a *attempt) success(reason string, earlier []*helmrelease.Release) release.Report {
+	r := release.Report{Outcome: release.Ready, Reason: reason, Message: "the release is as the spec says, and its objects are ready"}
+	if err := a.prune(earlier); err != nil {
+		r.Message += "; but objects that it does not have any more are left: " + err.Error()
+	}
+	return r
+}
+
+// verify reads whether Helm has stored that the revision is deployed: it only logs when it cannot.
+func (a *attempt) verify(in *input) error {
+	history, err := a.history()
+	if err != nil {
+		return err
+	}
+	if n := len(history); n == 0 || !isUpToDate(history[n-1], in) {
+		return &problem{reason: release.ReasonUnavailable, retry: true, uncounted: true, text: "the release is made, but Helm could not store that"}
+	}
+	return nil
 }
 
 // history returns the revisions of the release, the oldest first.
@@ -118,16 +143,22 @@ func (a *attempt) history() ([]*helmrelease.Release, error) {
 	return revisions, nil
 }
 
-// interrupt marks a revision as failed whose releaser was killed: Helm refuses to touch a release that is pending. The manager starts no
-// releaser before the last one has ended.
-func (a *attempt) interrupt(history []*helmrelease.Release) error {
+// interrupted completes what a releaser has left that was killed: Helm refuses to touch a revision that is pending, or half uninstalled.
+// The manager starts no releaser before the last one has ended.
+func (a *attempt) interrupted() error {
+	history, err := a.history()
+	if err != nil {
+		return err
+	}
 	for _, r := range history {
-		if !r.Info.Status.IsPending() {
-			continue
-		}
-		r.SetStatus(common.StatusFailed, "the releaser was interrupted")
-		if err := a.config.Releases.Update(r); err != nil {
-			return fmt.Errorf("mark revision %d as failed: %w", r.Version, err)
+		switch {
+		case r.Info.Status == common.StatusUninstalling:
+			return a.uninstall()
+		case r.Info.Status.IsPending():
+			r.SetStatus(common.StatusFailed, "the releaser was interrupted")
+			if err := a.config.Releases.Update(r); err != nil {
+				return fmt.Errorf("mark revision %d as failed: %w", r.Version, err)
+			}
 		}
 	}
 	return nil
@@ -139,7 +170,6 @@ func (a *attempt) act(ctx context.Context, in *input, history []*helmrelease.Rel
 	if err != nil {
 		return err
 	}
-	a.wrote = true
 	if len(history) == 0 {
 		_, err = a.newInstall(in).RunWithContext(ctx, chart, in.values)
 		return err
@@ -154,6 +184,7 @@ func (a *attempt) newInstall(in *input) *action.Install {
 	i.Timeout = time.Duration(a.request.Install.Seconds) * time.Second
 	i.WaitStrategy, i.PostRenderer = kube.StatusWatcherStrategy, a.render
 	i.SkipSchemaValidation = true // read has done it
+	i.ForceConflicts = true       // a volume that stayed may have been changed by hand
 	i.Labels = in.labels()
 	return i
 }
@@ -196,11 +227,13 @@ func (a *attempt) remediate(report release.Report, history []*helmrelease.Releas
 	return report
 }
 
-// deployed returns the last revision whose objects were ready, or nil.
+// deployed returns the last revision whose objects were ready, or nil. Without one that is deployed this is one that another superseded.
 func deployed(history []*helmrelease.Release) *helmrelease.Release {
-	for _, r := range slices.Backward(history) {
-		if r.Info.Status == common.StatusDeployed || r.Info.Status == common.StatusSuperseded {
-			return r
+	for _, status := range []common.Status{common.StatusDeployed, common.StatusSuperseded} {
+		for _, r := range slices.Backward(history) {
+			if r.Info.Status == status {
+				return r
+			}
 		}
 	}
 	return nil
@@ -247,6 +280,9 @@ func (a *attempt) prune(before []*helmrelease.Release) error {
 
 // describe adds what Helm has stored to a report.
 func (a *attempt) describe(report *release.Report) {
+	if !a.ours {
+		return
+	}
 	history, err := a.history()
 	if err != nil {
 		return // the report without it is still right

@@ -30,13 +30,14 @@ func failed(err error) release.Report {
 	return r
 }
 
-// failedRelease is the report of an error while objects were written. Its cause may pass, so attempts follow.
-func failedRelease(err error) release.Report {
+// failedRelease is the report of an error while objects were written. Its cause may pass, so attempts follow. If the releaser has to end,
+// or something did not answer, the attempt does not count: nothing is rolled back because a node is drained.
+func failedRelease(ctx context.Context, err error) release.Report {
 	p := classify(err)
-	if p.reason == release.ReasonChartInvalid || p.reason == release.ReasonUnavailable && errors.Is(err, context.DeadlineExceeded) {
-		p.reason = release.ReasonNotReady
+	if p.reason == release.ReasonChartInvalid || errors.Is(err, context.DeadlineExceeded) {
+		p.reason, p.uncounted = release.ReasonNotReady, false
 	}
-	return release.Report{Outcome: release.Retry, Reason: p.reason, Message: p.text}
+	return release.Report{Outcome: release.Retry, Reason: p.reason, Message: p.text, Uncounted: p.uncounted || ctx.Err() != nil}
 }
 
 // classify finds the reason of an error.
@@ -50,7 +51,7 @@ func classify(err error) *problem {
 	_, isNet := errors.AsType[net.Error](err)
 	switch {
 	case isAPI && apierrors.IsForbidden(err):
-		p.reason, p.retry, p.uncounted = release.ReasonForbidden, true, true
+		p.reason, p.retry = release.ReasonForbidden, true
 	case isAPI && apierrors.IsInvalid(err) && isImmutable(status.Status().Message):
 		p.reason = release.ReasonImmutable
 		p.text += ": keep the field, or delete the object, and it is created anew"

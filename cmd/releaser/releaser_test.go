@@ -222,7 +222,7 @@ func TestClassify(t *testing.T) {
 		outcome   release.Outcome
 		uncounted bool
 	}{
-		"forbidden":   {apierrors.NewForbidden(gr, "x", errors.New("no")), release.ReasonForbidden, release.Retry, true},
+		"forbidden":   {apierrors.NewForbidden(gr, "x", errors.New("no")), release.ReasonForbidden, release.Retry, false},
 		"invalid":     {invalid, release.ReasonObjectInvalid, release.Stalled, false},
 		"immutable":   {fixed, release.ReasonImmutable, release.Stalled, false},
 		"overloaded":  {apierrors.NewTooManyRequests("wait", 1), release.ReasonUnavailable, release.Retry, true},

@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
+	"strings"
 
 	authorizationv1 "k8s.io/api/authorization/v1"
 	batchv1 "k8s.io/api/batch/v1"
@@ -14,6 +16,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	sondev1 "github.com/sonde-operator/sonde/api/v1alpha1"
+	"github.com/sonde-operator/sonde/internal/naming"
 	"github.com/sonde-operator/sonde/internal/operator/gone"
 	"github.com/sonde-operator/sonde/internal/operator/sweep"
 )
@@ -24,27 +27,45 @@ func (r *Reconciler) start(ctx context.Context, o *observation, p plan) (plan, e
 	if other, err := r.forbidden(ctx, o); other.reason != "" || err != nil {
 		return other, err
 	}
-	anchor, other, err := r.anchor(ctx, c)
+	anchor, other, err := r.anchor(ctx, o)
 	if anchor == nil || err != nil {
 		return other, err
 	}
-	number := int64(1)
+	number := c.Status.Runs + 1
 	if last := o.last(); last != nil {
-		number = last.number + 1
+		number = max(number, last.number+1)
 	}
 	secret, err := BuildSecret(c, anchor, number)
 	if err != nil {
 		return p, err
 	}
 	job := BuildJob(c, anchor, number, r.Image)
-	for _, object := range []client.Object{secret, job} {
-		if err := r.Create(ctx, object, fieldOwner); err != nil && (!apierrors.IsAlreadyExists(err) || object == client.Object(job)) {
-			return r.refusedWrite(c, fmt.Errorf("create %T %s: %w", object, object.GetName(), err))
-		}
+	err = r.Create(ctx, secret, fieldOwner)
+	if apierrors.IsAlreadyExists(err) {
+		return p, r.dropSecret(ctx, secret)
 	}
-	c.Status.Job, c.Status.NextAttempt = job.Name, nil
+	if err != nil {
+		return r.refusedWrite(o, fmt.Errorf("create Secret %s: %w", secret.Name, err))
+	}
+	if err := r.Create(ctx, job, fieldOwner); err != nil {
+		return r.refusedWrite(o, fmt.Errorf("create Job %s: %w", job.Name, err))
+	}
+	c.Status.Job, c.Status.Runs, c.Status.NextAttempt = job.Name, number, nil
 	p.message = "Job " + job.Name + " runs Helm"
 	return p, nil
+}
+
+// dropSecret deletes a Secret that a pass has left which could not create the Job: it may hold an older spec. If the Job is there, the
+// cache lags behind. Either way another pass follows.
+func (r *Reconciler) dropSecret(ctx context.Context, secret *corev1.Secret) error {
+	err := r.Live.Get(ctx, client.ObjectKeyFromObject(secret), &batchv1.Job{})
+	if gone.Is(err) {
+		err = gone.Ignore(r.Delete(ctx, secret))
+	}
+	if err != nil {
+		return fmt.Errorf("replace Secret %s: %w", secret.Name, err)
+	}
+	return apierrors.NewConflict(batchv1.Resource("jobs"), secret.Name, errors.New("another pass follows"))
 }
 
 // forbidden returns a plan that waits if the requester or the operator lacks a right.
@@ -70,56 +91,68 @@ func (r *Reconciler) forbidden(ctx context.Context, o *observation) (plan, error
 			return plan{}, err
 		}
 		if !allowed {
-			return notOpened(namespace), nil
+			return notOpened(o), nil
 		}
 	}
 	return plan{}, nil
 }
 
-func notOpened(namespace string) plan {
-	return plan{state: stalled, reason: sondev1.ReasonNamespaceNotOpened, after: closedDelay, message: fmt.Sprintf(
-		"the operator may not create Jobs in namespace %s: ask its admin to run kubectl sonde collector open -n %s", namespace, namespace)}
+func notOpened(o *observation) plan {
+	return o.closed(fmt.Sprintf("the operator may not create Jobs in namespace %s: ask its admin to run kubectl sonde collector open -n %[1]s", o.collector.ReleaseNamespace()))
+}
+
+// closed is a plan that waits for a right. The longer it is missing, the longer is the wait.
+func (o *observation) closed(message string) plan {
+	after := minClosedDelay
+	if c := condition(o.collector, sondev1.ConditionStalled); c != nil && c.Status == metav1.ConditionTrue && c.Reason == sondev1.ReasonNamespaceNotOpened {
+		after = min(max(o.now.Sub(c.LastTransitionTime.Time)/4, minClosedDelay), maxClosedDelay)
+	}
+	return plan{state: stalled, reason: sondev1.ReasonNamespaceNotOpened, message: message, after: after}
 }
 
 // refusedWrite turns a refusal of the API server into a plan that waits.
-func (r *Reconciler) refusedWrite(c *sondev1.Collector, err error) (plan, error) {
+func (r *Reconciler) refusedWrite(o *observation, err error) (plan, error) {
+	namespace := o.collector.ReleaseNamespace()
 	switch {
 	case apierrors.IsAlreadyExists(err):
 		// The cache lags behind: the Job is there.
-		return plan{}, apierrors.NewConflict(batchv1.Resource("jobs"), c.Status.Job, err)
+		return plan{}, apierrors.NewConflict(batchv1.Resource("jobs"), o.collector.Name, err)
 	case apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause), apierrors.IsNotFound(err):
-		return plan{state: stalled, reason: sondev1.ReasonNamespaceReplaced, after: closedDelay,
-			message: fmt.Sprintf("namespace %s is being deleted, or does not exist: create it, and let its admin run kubectl sonde collector open -n %[1]s", c.ReleaseNamespace())}, nil
+		return plan{state: stalled, reason: sondev1.ReasonNamespaceReplaced, after: maxClosedDelay,
+			message: fmt.Sprintf("namespace %s is being deleted, or does not exist: create it, and let its admin run kubectl sonde collector open -n %[1]s", namespace)}, nil
 	case apierrors.IsForbidden(err), apierrors.IsInvalid(err):
-		return plan{state: stalled, reason: sondev1.ReasonNamespaceNotOpened, after: closedDelay, message: err.Error()}, nil
+		return o.closed(err.Error()), nil
 	}
 	return plan{}, err
 }
 
 // anchor returns the anchor of the release, which it creates if it does not exist. Without one it returns a plan that waits.
-func (r *Reconciler) anchor(ctx context.Context, c *sondev1.Collector) (*corev1.ConfigMap, plan, error) {
+func (r *Reconciler) anchor(ctx context.Context, o *observation) (*corev1.ConfigMap, plan, error) {
+	c := o.collector
 	anchor, found := BuildAnchor(c), &corev1.ConfigMap{}
 	err := r.Live.Get(ctx, client.ObjectKeyFromObject(anchor), found)
 	if gone.Is(err) {
 		if err = r.Create(ctx, anchor, fieldOwner); err == nil {
 			return anchor, plan{}, nil
 		}
-		p, err := r.refusedWrite(c, fmt.Errorf("create ConfigMap %s: %w", anchor.Name, err))
+		p, err := r.refusedWrite(o, fmt.Errorf("create ConfigMap %s: %w", anchor.Name, err))
 		return nil, p, err
 	}
 	if err != nil {
-		p, err := r.refusedWrite(c, fmt.Errorf("get ConfigMap %s: %w", anchor.Name, err))
+		p, err := r.refusedWrite(o, fmt.Errorf("get ConfigMap %s: %w", anchor.Name, err))
 		return nil, p, err
 	}
-	switch uid := found.Labels[sondev1.LabelUID]; {
-	case !found.DeletionTimestamp.IsZero():
+	if !found.DeletionTimestamp.IsZero() {
 		return nil, wait("the release of an earlier Collector is being removed"), nil
-	case uid == string(c.UID):
+	}
+	if found.Labels[sondev1.LabelUID] == string(c.UID) {
 		return found, plan{}, nil
-	case found.Labels[sondev1.LabelKind] == sondev1.CollectorKind && r.isGone(ctx, types.UID(uid)):
-		if err := sweep.Delete(ctx, r.Client, found); err != nil {
-			return nil, plan{}, err
-		}
+	}
+	removed, err := r.removeOrphan(ctx, found)
+	if err != nil {
+		return nil, plan{}, err
+	}
+	if removed {
 		return nil, wait("the release of an earlier Collector is being removed"), nil
 	}
 	holder := "ConfigMap " + anchor.Name + ", which no Collector made"
@@ -132,20 +165,6 @@ func (r *Reconciler) anchor(ctx context.Context, c *sondev1.Collector) (*corev1.
 
 func wait(message string) plan {
 	return plan{state: reconciling, reason: sondev1.ReasonReleasing, message: message, after: anchorDelay}
-}
-
-// isGone reports whether no Collector has this UID.
-func (r *Reconciler) isGone(ctx context.Context, uid types.UID) bool {
-	var all sondev1.CollectorList
-	if err := r.List(ctx, &all, client.UnsafeDisableDeepCopy); err != nil {
-		return false
-	}
-	for i := range all.Items {
-		if all.Items[i].UID == uid {
-			return false
-		}
-	}
-	return true
 }
 
 // clean deletes the Secret of a run whose report this pass has read, and all earlier runs. The last Job stays, for its log.
@@ -164,7 +183,7 @@ func (r *Reconciler) clean(ctx context.Context, o *observation) error {
 	return errors.Join(errs...)
 }
 
-// removeOrphans deletes the anchors of Collectors that are gone, and with them their releases. Jobs show where they are.
+// removeOrphans deletes the anchors of Collectors of a name that are gone, and with them their releases. Jobs show where they are.
 func (r *Reconciler) removeOrphans(ctx context.Context, key types.NamespacedName) error {
 	var jobs batchv1.JobList
 	if err := r.Own.List(ctx, &jobs); err != nil {
@@ -177,13 +196,49 @@ func (r *Reconciler) removeOrphans(ctx context.Context, key types.NamespacedName
 			continue
 		}
 		for _, owner := range job.OwnerReferences {
-			if owner.Kind == "ConfigMap" {
-				anchor := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: job.Namespace, Name: owner.Name, UID: owner.UID}}
-				errs = append(errs, ignoreForbidden(sweep.Delete(ctx, r.Client, anchor)))
+			if owner.Kind == "ConfigMap" && strings.HasPrefix(owner.Name, anchorPrefix) {
+				errs = append(errs, r.removeOrphanNamed(ctx, client.ObjectKey{Namespace: job.Namespace, Name: owner.Name}, owner.UID, job.Labels[sondev1.LabelUID]))
 			}
 		}
 	}
 	return errors.Join(errs...)
+}
+
+// removeOrphanNamed deletes the anchor of a Collector with this UID, if the Collector is gone.
+func (r *Reconciler) removeOrphanNamed(ctx context.Context, key client.ObjectKey, uid types.UID, collector string) error {
+	var cached sondev1.CollectorList
+	if err := r.List(ctx, &cached, client.UnsafeDisableDeepCopy); err != nil {
+		return fmt.Errorf("list Collectors: %w", err)
+	}
+	if slices.ContainsFunc(cached.Items, func(c sondev1.Collector) bool { return string(c.UID) == collector }) {
+		return nil
+	}
+	anchor := &corev1.ConfigMap{}
+	if err := r.Live.Get(ctx, key, anchor); err != nil {
+		return ignoreForbidden(gone.Ignore(err))
+	}
+	if anchor.UID != uid {
+		return nil
+	}
+	_, err := r.removeOrphan(ctx, anchor)
+	return err
+}
+
+// removeOrphan deletes an anchor whose Collector is gone. It asks the API server: the cache may lag behind, and a release would be lost.
+func (r *Reconciler) removeOrphan(ctx context.Context, anchor *corev1.ConfigMap) (removed bool, err error) {
+	key, ok := naming.ParseOwner(anchor.Annotations[sondev1.AnnotationOwner])
+	if !ok || anchor.Labels[sondev1.LabelKind] != sondev1.CollectorKind {
+		return false, nil // a user's
+	}
+	owner := &sondev1.Collector{}
+	err = r.Live.Get(ctx, key, owner)
+	switch {
+	case err == nil && string(owner.UID) == anchor.Labels[sondev1.LabelUID]:
+		return false, nil
+	case gone.Ignore(err) != nil:
+		return false, fmt.Errorf("get Collector %s: %w", key, err)
+	}
+	return true, ignoreForbidden(sweep.Delete(ctx, r.Client, anchor))
 }
 
 // ignoreForbidden drops a refusal: the admin of the namespace has closed it, and keeps what is there.

@@ -25,6 +25,8 @@ const (
 	// annotationRun numbers a Collector's Jobs, and annotationGeneration says which generation of the spec a Job has.
 	annotationRun        = "monitoring.openshift.tpg/run"
 	annotationGeneration = "monitoring.openshift.tpg/generation"
+	// annotationRelease names the release that a releaser's Pod works on.
+	annotationRelease = "monitoring.openshift.tpg/release"
 
 	defaultTimeout = 5 * time.Minute
 	defaultRetries = 3
@@ -48,7 +50,10 @@ func BuildAnchor(c *sondev1.Collector) *corev1.ConfigMap {
 	return anchor
 }
 
-func anchorName(c *sondev1.Collector) string { return "sonde-collector-" + c.ReleaseName() }
+// anchorPrefix begins the names of anchors.
+const anchorPrefix = "sonde-collector-"
+
+func anchorName(c *sondev1.Collector) string { return anchorPrefix + c.ReleaseName() }
 
 // runName names a Job and its Secret.
 func runName(c *sondev1.Collector, number int64) string {
@@ -76,11 +81,14 @@ func BuildRequest(c *sondev1.Collector, anchor *corev1.ConfigMap) *release.Reque
 }
 
 func action(a *sondev1.CollectorAction, failures int32) release.Action {
-	retries := int32(defaultRetries)
+	return release.Action{Seconds: int(timeout(a) / time.Second), Last: failures >= retriesOf(a)}
+}
+
+func retriesOf(a *sondev1.CollectorAction) int32 {
 	if a != nil && a.Retries != nil {
-		retries = *a.Retries
+		return *a.Retries
 	}
-	return release.Action{Seconds: int(timeout(a) / time.Second), Last: failures >= retries}
+	return defaultRetries
 }
 
 func timeout(a *sondev1.CollectorAction) time.Duration {
@@ -124,8 +132,10 @@ func BuildJob(c *sondev1.Collector, anchor *corev1.ConfigMap, number int64, imag
 			PodReplacementPolicy:  new(batchv1.Failed),
 			ActiveDeadlineSeconds: new(int64(deadline / time.Second)),
 			Template: corev1.PodTemplateSpec{
-				ObjectMeta: metav1.ObjectMeta{Labels: labelsOf(c), Annotations: map[string]string{sondev1.AnnotationOwner: naming.Owner(c), "openshift.io/required-scc": "restricted-v2"}},
-				Spec:       releaserPod(runName(c, number), image),
+				ObjectMeta: metav1.ObjectMeta{Labels: labelsOf(c), Annotations: map[string]string{
+					sondev1.AnnotationOwner: naming.Owner(c), annotationRelease: c.ReleaseName(), "openshift.io/required-scc": "restricted-v2",
+				}},
+				Spec: releaserPod(runName(c, number), image),
 			},
 		},
 	}

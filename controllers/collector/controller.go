@@ -34,7 +34,8 @@ import (
 // fieldOwner of the status.
 const fieldOwner = client.FieldOwner("sonde-collector")
 
-// maxRunning Jobs at the same time, of all Collectors: each renders charts on some node, and waits for Pods.
+// maxRunning Jobs at the same time, of all Collectors: each renders a chart on some node, and waits for Pods. One namespace has at most
+// half of them.
 const maxRunning = 20
 
 // Rights reviews the right to create Jobs.
@@ -88,6 +89,10 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 	if !c.DeletionTimestamp.IsZero() {
 		return ctrl.Result{}, nil
 	}
+	// Of an earlier Collector with this name.
+	if err := r.removeOrphans(ctx, req.NamespacedName); err != nil {
+		return ctrl.Result{}, err
+	}
 	before := c.DeepCopy()
 	o, err := r.observe(ctx, c)
 	if err != nil {
@@ -130,9 +135,12 @@ func (r *Reconciler) recordEvents(before, c *sondev1.Collector) {
 
 // Delays of passes that no watch wakes.
 const (
-	// closedDelay before the operator's right in a namespace is reviewed again, and the requester's.
-	closedDelay  = 10 * time.Second
-	refusedDelay = 5 * time.Minute
+	// queuedDelay before a Collector that waits for others looks again.
+	queuedDelay = 10 * time.Second
+	// The operator's right in a namespace is reviewed again after a time that grows with how long it has been missing.
+	minClosedDelay = 10 * time.Second
+	maxClosedDelay = 2 * time.Minute
+	refusedDelay   = 5 * time.Minute
 	// anchorDelay before the anchor of a Collector that is being removed is looked at again.
 	anchorDelay = 2 * time.Second
 )

@@ -109,7 +109,7 @@ func (w *world) jobs() []batchv1.Job {
 func (w *world) end(job *batchv1.Job, r release.Report) {
 	w.t.Helper()
 	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{
-		Namespace: job.Namespace, Name: job.Name + "-x", Labels: job.Labels,
+		Namespace: job.Namespace, Name: job.Name + "-x", Labels: job.Labels, Annotations: job.Spec.Template.Annotations,
 		OwnerReferences: []metav1.OwnerReference{{APIVersion: "batch/v1", Kind: "Job", Name: job.Name, UID: job.UID, Controller: new(true)}},
 	}}
 	pod.Status.Phase = corev1.PodSucceeded
@@ -237,7 +237,7 @@ func TestForbidden(t *testing.T) {
 
 // The anchor of a Collector that is gone is removed, and the release with it. So a new Collector of the name can begin.
 func TestAnchorOfAnEarlierCollector(t *testing.T) {
-	old := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "acme", Name: "sonde-collector-collector-prod", UID: "old", Labels: map[string]string{sondev1.LabelKind: "Collector", sondev1.LabelUID: "c-0"}}}
+	old := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "acme", Name: "sonde-collector-collector-prod", UID: "old", Labels: map[string]string{sondev1.LabelKind: "Collector", sondev1.LabelUID: "c-0"}, Annotations: map[string]string{sondev1.AnnotationOwner: "acme/mine"}}}
 	w := newWorld(t, newCollector(), old)
 	want(t, w.pass(), sondev1.ConditionReconciling, "True", sondev1.ReasonReleasing)
 	if n := len(w.jobs()); n != 0 {

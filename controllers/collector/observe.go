@@ -1,6 +1,7 @@
 package collector
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -28,8 +29,10 @@ type observation struct {
 	paused  bool
 	// runs of the Collector, the oldest first.
 	runs []run
-	// running Jobs of other Collectors.
-	running int
+	// running and runningHere are other Collectors with a Job that runs, in all namespaces and in this one.
+	running, runningHere int
+	// stray says which releaser of this release still runs although its Job is gone.
+	stray string
 	// reported: the pass has read the report of the last run.
 	reported bool
 }
@@ -52,15 +55,24 @@ func (r *Reconciler) observe(ctx context.Context, c *sondev1.Collector) (*observ
 	if o.paused, err = pause.Requested(ctx, r.PauseConfig, r.Namespace); err != nil {
 		return nil, err
 	}
+	if err := r.observeJobs(ctx, o); err != nil {
+		return nil, err
+	}
+	return o, r.observePods(ctx, o)
+}
+
+func (r *Reconciler) observeJobs(ctx context.Context, o *observation) error {
 	var jobs batchv1.JobList
 	if err := r.Own.List(ctx, &jobs); err != nil {
-		return nil, fmt.Errorf("list Jobs: %w", err)
+		return fmt.Errorf("list Jobs: %w", err)
 	}
+	busy := map[string]string{} // namespaces of the running Jobs, by the UID of their Collectors
 	for i := range jobs.Items {
 		job := &jobs.Items[i]
-		if job.Labels[sondev1.LabelUID] != string(c.UID) || job.Namespace != c.ReleaseNamespace() {
+		uid := job.Labels[sondev1.LabelUID]
+		if uid != string(o.collector.UID) || job.Namespace != o.collector.ReleaseNamespace() {
 			if !jobEnded(job) && job.DeletionTimestamp.IsZero() {
-				o.running++
+				busy[uid] = job.Namespace
 			}
 			continue
 		}
@@ -71,25 +83,50 @@ func (r *Reconciler) observe(ctx context.Context, c *sondev1.Collector) (*observ
 		}
 		o.runs = append(o.runs, run{job: job, number: number, generation: generation})
 	}
-	slices.SortFunc(o.runs, func(a, b run) int { return int(a.number - b.number) })
-	return o, r.observePods(ctx, o)
+	slices.SortFunc(o.runs, func(a, b run) int { return cmp.Compare(a.number, b.number) })
+	return r.countRunning(ctx, o, busy)
+}
+
+// countRunning counts the Collectors with a running Job. Users can write Jobs with the operator's labels: those of no Collector do not
+// count.
+func (r *Reconciler) countRunning(ctx context.Context, o *observation, busy map[string]string) error {
+	if len(busy) == 0 {
+		return nil
+	}
+	var all sondev1.CollectorList
+	if err := r.List(ctx, &all, client.UnsafeDisableDeepCopy); err != nil {
+		return fmt.Errorf("list Collectors: %w", err)
+	}
+	for i := range all.Items {
+		c := &all.Items[i]
+		if busy[string(c.UID)] != c.ReleaseNamespace() || c.UID == o.collector.UID {
+			continue
+		}
+		o.running++
+		if c.ReleaseNamespace() == o.collector.ReleaseNamespace() {
+			o.runningHere++
+		}
+	}
+	return nil
 }
 
 func (r *Reconciler) observePods(ctx context.Context, o *observation) error {
 	var pods corev1.PodList
-	err := r.Own.List(ctx, &pods, client.InNamespace(o.collector.ReleaseNamespace()), client.MatchingLabels{sondev1.LabelUID: string(o.collector.UID)})
-	if err != nil {
+	if err := r.Own.List(ctx, &pods, client.InNamespace(o.collector.ReleaseNamespace())); err != nil {
 		return fmt.Errorf("list Pods: %w", err)
 	}
 	for i := range pods.Items {
-		owner := metav1.GetControllerOf(&pods.Items[i])
-		if owner == nil {
+		pod := &pods.Items[i]
+		if pod.Annotations[annotationRelease] != o.collector.ReleaseName() {
 			continue
 		}
-		for j := range o.runs {
-			if o.runs[j].job.UID == owner.UID {
-				o.runs[j].pods = append(o.runs[j].pods, pods.Items[i])
-			}
+		owner := metav1.GetControllerOf(pod)
+		j := slices.IndexFunc(o.runs, func(r run) bool { return owner != nil && r.job.UID == owner.UID })
+		switch {
+		case j >= 0:
+			o.runs[j].pods = append(o.runs[j].pods, *pod)
+		case isRunning(pod):
+			o.stray = pod.Name
 		}
 	}
 	return nil
@@ -105,9 +142,11 @@ func (o *observation) last() *run {
 
 // ended reports whether a run can write nothing any more: its Job makes no further Pod, and no Pod runs.
 func (r *run) ended() bool {
-	return jobEnded(r.job) && !slices.ContainsFunc(r.pods, func(p corev1.Pod) bool {
-		return p.Status.Phase != corev1.PodSucceeded && p.Status.Phase != corev1.PodFailed
-	})
+	return jobEnded(r.job) && !slices.ContainsFunc(r.pods, func(p corev1.Pod) bool { return isRunning(&p) })
+}
+
+func isRunning(p *corev1.Pod) bool {
+	return p.Status.Phase != corev1.PodSucceeded && p.Status.Phase != corev1.PodFailed
 }
 
 func jobEnded(job *batchv1.Job) bool {

@@ -44,6 +44,8 @@ func planFor(o *observation) plan {
 			message += "; its Pod waits: " + w
 		}
 		return plan{state: reconciling, reason: sondev1.ReasonReleasing, message: message}
+	case o.stray != "":
+		return plan{state: reconciling, reason: sondev1.ReasonReleasing, message: "Pod " + o.stray + " of an earlier Job still runs", after: queuedDelay}
 	case o.refused != "":
 		return plan{state: stalled, reason: sondev1.ReasonNotAdmitted, message: o.refused}
 	case c.Spec.Suspend:
@@ -64,8 +66,9 @@ func planFor(o *observation) plan {
 			message += ": " + released.Message
 		}
 		return plan{state: reconciling, reason: sondev1.ReasonRetrying, message: message, after: s.NextAttempt.Sub(o.now)}
-	case o.running >= maxRunning:
-		return plan{state: reconciling, reason: sondev1.ReasonQueued, message: fmt.Sprintf("%d Jobs run, as many as may; this one follows", o.running), after: closedDelay}
+	case o.running >= maxRunning || o.runningHere >= maxRunning/2:
+		return plan{state: reconciling, reason: sondev1.ReasonQueued, after: queuedDelay,
+			message: fmt.Sprintf("Jobs of %d other Collectors run, %d of them in this namespace; this one follows", o.running, o.runningHere)}
 	}
 	return plan{state: reconciling, reason: sondev1.ReasonReleasing, message: "a Job runs Helm", start: true}
 }

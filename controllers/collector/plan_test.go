@@ -83,7 +83,12 @@ func TestPlan(t *testing.T) {
 		"suspended":             {observed: []set{func(o *observation) { o.collector.Spec.Suspend = true }}, state: held, reason: sondev1.ReasonSuspended},
 		"paused":                {observed: []set{func(o *observation) { o.paused = true }}, state: held, reason: sondev1.ReasonPaused},
 		"paused, and ready":     {observed: []set{func(o *observation) { o.paused = true }, status(func(s *sondev1.CollectorStatus) { s.ReleasedGeneration = 2 })}, state: ready, reason: sondev1.ReasonUpToDate},
-		"many run":              {observed: []set{func(o *observation) { o.running = maxRunning }}, state: reconciling, reason: sondev1.ReasonQueued, after: closedDelay},
+		"many run":              {observed: []set{func(o *observation) { o.running = maxRunning }}, state: reconciling, reason: sondev1.ReasonQueued, after: queuedDelay},
+		"many run here":         {observed: []set{func(o *observation) { o.running, o.runningHere = maxRunning/2, maxRunning/2 }}, state: reconciling, reason: sondev1.ReasonQueued, after: queuedDelay},
+		"a stray Pod":           {observed: []set{func(o *observation) { o.stray = "p" }}, state: reconciling, reason: sondev1.ReasonReleasing, after: queuedDelay},
+		"stalled, asked again": {observed: []set{status(func(s *sondev1.CollectorStatus) { s.StalledGeneration = 2 }), func(o *observation) {
+			o.collector.Annotations = map[string]string{sondev1.AnnotationRetry: "now"}
+		}}, state: reconciling, reason: sondev1.ReasonReleasing, start: true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			o := &observation{collector: newCollector(), now: now}
@@ -111,14 +116,15 @@ func TestRecord(t *testing.T) {
 		remediated       metav1.ConditionStatus
 	}{
 		"ready":        {report: release.Report{Outcome: release.Ready}, generation: 2, before: sondev1.CollectorStatus{Attempts: 4, Failures: 3}, released: "True", remediated: "False"},
-		"first":        {report: failure, generation: 2, attempts: 1, failed: 1, delay: 10 * time.Second, released: "False"},
-		"fifth":        {report: failure, generation: 2, before: sondev1.CollectorStatus{Attempts: 4, Failures: 4}, attempts: 5, failed: 5, delay: 160 * time.Second, released: "False"},
-		"many":         {report: failure, generation: 2, before: sondev1.CollectorStatus{Attempts: 1000, Failures: 4}, attempts: 1001, failed: 5, delay: maxDelay, released: "False"},
-		"uncounted":    {report: release.Report{Outcome: release.Retry, Reason: release.ReasonUnavailable, Uncounted: true}, generation: 2, before: sondev1.CollectorStatus{Attempts: 9, Failures: 1}, attempts: 10, failed: 1, delay: maxUncountedDelay, released: "False"},
-		"of an old":    {report: failure, generation: 1, released: "False"},
+		"first":        {report: failure, generation: 2, attempts: 1, failed: 1, delay: 10 * time.Second, released: "False", remediated: "False"},
+		"fifth":        {report: failure, generation: 2, before: sondev1.CollectorStatus{Attempts: 4, Failures: 2}, attempts: 5, failed: 3, delay: 160 * time.Second, released: "False", remediated: "False"},
+		"last":         {report: failure, generation: 2, before: sondev1.CollectorStatus{Attempts: 3, Failures: 3}, attempts: 4, failed: 4, released: "False", remediated: "False"},
+		"many":         {report: failure, generation: 2, before: sondev1.CollectorStatus{Attempts: 1000, Failures: 1}, attempts: 1001, failed: 2, delay: maxDelay, released: "False", remediated: "False"},
+		"uncounted":    {report: release.Report{Outcome: release.Retry, Reason: release.ReasonUnavailable, Uncounted: true}, generation: 2, before: sondev1.CollectorStatus{Attempts: 9, Failures: 1}, attempts: 10, failed: 1, delay: maxUncountedDelay, released: "False", remediated: "False"},
+		"of an old":    {report: failure, generation: 1, released: "False", remediated: "False"},
 		"rolled back":  {report: release.Report{Outcome: release.Stalled, Reason: release.ReasonNotReady, Remediated: release.RolledBack, Revision: 3}, generation: 2, attempts: 1, released: "False", remediated: "True"},
 		"uninstalled":  {report: release.Report{Outcome: release.Stalled, Reason: release.ReasonNotReady, Remediated: release.Uninstalled}, generation: 2, attempts: 1, released: "False", remediated: "True"},
-		"of an old, 2": {report: release.Report{Outcome: release.Stalled, Reason: release.ReasonBadValues}, generation: 1, released: "False"},
+		"of an old, 2": {report: release.Report{Outcome: release.Stalled, Reason: release.ReasonBadValues}, generation: 1, released: "False", remediated: "False"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			o := &observation{collector: newCollector(), now: now, runs: []run{newRun(1, tc.generation, reportText(t, tc.report))}}

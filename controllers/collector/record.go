@@ -10,6 +10,7 @@ import (
 
 	sondev1 "github.com/sonde-operator/sonde/api/v1alpha1"
 	"github.com/sonde-operator/sonde/internal/wire/release"
+	"github.com/sonde-operator/sonde/internal/wire/text"
 )
 
 // Delays between attempts. Something that did not answer is tried again sooner.
@@ -22,8 +23,12 @@ const (
 // record writes the result of the last run into the status, once. It is pure but for the status.
 func record(o *observation) {
 	s := &o.collector.Status
-	if s.ObservedGeneration != o.collector.Generation {
+	retry := retryValue(o.collector)
+	if s.ObservedGeneration != o.collector.Generation || s.Retried != retry {
 		s.ObservedGeneration, s.Attempts, s.Failures, s.NextAttempt = o.collector.Generation, 0, 0, nil
+	}
+	if s.Retried != retry {
+		s.Retried, s.StalledGeneration = retry, 0
 	}
 	s.Release, s.Namespace = o.collector.ReleaseName(), o.collector.ReleaseNamespace()
 	last := o.last()
@@ -36,13 +41,27 @@ func record(o *observation) {
 	}
 	s.ReportedJob, o.reported = s.Job, true
 	r := reportOf(last)
-	s.Revision, s.ChartVersion, s.History = int64(r.Revision), r.ChartVersion, nil
-	for _, h := range r.History {
-		s.History = append(s.History, sondev1.CollectorRevision{
-			Revision: int64(h.Revision), ChartVersion: h.ChartVersion, Status: h.Status, Time: new(metav1.Unix(h.Unix, 0)),
-		})
+	if r.Reason != release.ReasonReleaserFailed && r.Reason != release.ReasonReleaseNameTaken { // these know nothing of the release
+		s.Revision, s.ChartVersion, s.History = int64(r.Revision), r.ChartVersion, nil
+		for _, h := range r.History {
+			s.History = append(s.History, sondev1.CollectorRevision{
+				Revision: int64(h.Revision), ChartVersion: h.ChartVersion, Status: h.Status, Time: new(metav1.Unix(h.Unix, 0)),
+			})
+		}
 	}
 	o.recordOutcome(r, last.generation)
+}
+
+// maxRetryValue bounds the part of the annotation that the status keeps, in bytes.
+const maxRetryValue = 200
+
+// retryValue is what the annotation with which users ask for another attempt says.
+func retryValue(c *sondev1.Collector) string {
+	value, ok := c.Annotations[sondev1.AnnotationRetry]
+	if !ok {
+		return ""
+	}
+	return "=" + text.Truncate(value, maxRetryValue) // also an empty value differs from none
 }
 
 // recordOutcome sets the conditions that only a report changes. A report about an older generation does not stall the current one.
@@ -70,6 +89,10 @@ func (o *observation) recordOutcome(r *release.Report, generation int64) {
 			if !r.Uncounted {
 				s.Failures++
 			}
+			if s.Failures > o.retries() {
+				s.StalledGeneration = generation
+				break
+			}
 			s.NextAttempt = new(metav1.NewTime(o.now.Add(delay(s.Attempts, r.Uncounted)).Truncate(time.Second)))
 		}
 	}
@@ -79,7 +102,17 @@ func (o *observation) recordOutcome(r *release.Report, generation int64) {
 		o.set(sondev1.ConditionRemediated, metav1.ConditionTrue, sondev1.ReasonRolledBack, fmt.Sprintf("revision %d is deployed again: %s", r.Revision, r.Message))
 	case release.Uninstalled:
 		o.set(sondev1.ConditionRemediated, metav1.ConditionTrue, sondev1.ReasonUninstalled, r.Message)
+	default:
+		o.set(sondev1.ConditionRemediated, metav1.ConditionFalse, sondev1.ReasonNotRemediated, "the last attempt failed, and the release was not rolled back")
 	}
+}
+
+// retries of the attempt that has failed.
+func (o *observation) retries() int32 {
+	if o.collector.Status.Revision > 0 {
+		return retriesOf(o.collector.Spec.Upgrade)
+	}
+	return retriesOf(o.collector.Spec.Install)
 }
 
 // delay before the next attempt.

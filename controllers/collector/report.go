@@ -25,8 +25,8 @@ func report(o *observation, p plan) {
 		return metav1.ConditionFalse
 	}
 	isReady := is(ready)
-	if p.state == held && o.collector.Status.ReleasedGeneration == o.collector.Generation {
-		isReady = metav1.ConditionTrue
+	if before := condition(o.collector, sondev1.ConditionReady); p.state == held && before != nil {
+		isReady = before.Status // the release stays as it is
 	}
 	o.set(sondev1.ConditionReady, isReady, p.reason, p.message)
 	o.set(sondev1.ConditionReconciling, is(reconciling), p.reason, p.message)

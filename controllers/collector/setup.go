@@ -107,7 +107,7 @@ func stripMeta(m *metav1.ObjectMeta) metav1.ObjectMeta {
 		Namespace: m.Namespace, Name: m.Name, UID: m.UID, ResourceVersion: m.ResourceVersion, DeletionTimestamp: m.DeletionTimestamp,
 		Labels: map[string]string{}, Annotations: map[string]string{},
 	}
-	for _, a := range []string{sondev1.AnnotationOwner, annotationRun, annotationGeneration} {
+	for _, a := range []string{sondev1.AnnotationOwner, annotationRun, annotationGeneration, annotationRelease} {
 		if v, ok := m.Annotations[a]; ok && len(v) <= maxOwner {
 			kept.Annotations[a] = v
 		}

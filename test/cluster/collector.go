@@ -33,7 +33,9 @@ func OpenedNamespace(t *testing.T) string {
 // OpenCollectors lets the operator run Helm in a namespace, as its admin does.
 func OpenCollectors(t *testing.T, ns string) {
 	t.Helper()
-	cmd, out, errOut := StartPlugin(t, "collector", "open", "-n", ns)
+	const admin = "tenant-admin"
+	Bind(t, ns, admin, "admin")
+	cmd, out, errOut := StartPlugin(t, "collector", "open", "-n", ns, "--as", admin, "--as-group", "system:authenticated")
 	if err := cmd.Wait(); err != nil {
 		t.Fatalf("%v\n%s%s", err, out, errOut)
 	}

@@ -80,8 +80,6 @@ func TestCreate(t *testing.T) {
 		"a configuration":            {change: encoded("image: x")},
 		"wrapped base64":             {change: changes{"collector": changes{"name": "c", "configuration": "aW1h\nZ2U6\n IHg="}}},
 		"no base64":                  {change: changes{"collector": changes{"name": "c", "configuration": "image: x"}}, code: webhooktest.Invalid, want: []string{"not base64", "base64 -w0"}},
-		"no YAML":                    {change: encoded("a: b: c"), code: webhooktest.Invalid, want: []string{"not a YAML document"}},
-		"a list":                     {change: encoded("- a"), code: webhooktest.Invalid, want: []string{"not a YAML document"}},
 		"no namespace's name":        {change: tenant("not_a_name"), code: webhooktest.Invalid, want: []string{"tenant.reference"}},
 		"a foreign namespace":        {change: tenant("other"), code: webhooktest.Forbidden, want: []string{"hub"}},
 		"from a hub, without rights": {home: "hub", change: tenant("other"), code: webhooktest.Forbidden, want: []string{"may not create jobs in other"}},

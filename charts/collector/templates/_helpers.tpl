@@ -10,7 +10,20 @@ app.kubernetes.io/managed-by: {{ .Release.Service }}
 helm.sh/chart: {{ .Chart.Name }}-{{ .Chart.Version }}
 {{- end }}
 
-{{- /* The collector's configuration. The Pod's name is part of the file's name, so that two Pods never write to one file. */ -}}
+{{- define "collector.strategy" -}}
+{{- .Values.strategy | default (ternary "Recreate" "RollingUpdate" (and .Values.file.enabled .Values.persistence.enabled)) }}
+{{- end }}
+
+{{- /* The name of the file, so that two Pods never write to one. A new Pod continues the file of the last one where that is possible:
+       otherwise each would begin files of its own, and fill the volume. */ -}}
+{{- define "collector.file" -}}
+{{- if and .Values.persistence.enabled (or (eq (include "collector.strategy" .) "RollingUpdate") (gt (int .Values.replicas) 1)) -}}
+${env:POD_NAME}.json
+{{- else -}}
+telemetry.json
+{{- end }}
+{{- end }}
+
 {{- define "collector.config" -}}
 receivers:
   otlp:
@@ -22,7 +35,7 @@ extensions:
 exporters:
 {{- if .Values.file.enabled }}
   file:
-    path: /data/${env:POD_NAME}.json
+    path: /data/{{ include "collector.file" . }}
     rotation:
       max_megabytes: {{ .Values.file.rotation.maxMegabytes }}
       max_backups: {{ .Values.file.rotation.maxBackups }}

@@ -37,10 +37,15 @@ func (n Namespace) Open(ctx context.Context, report func(o client.Object, done s
 	if err := n.checkOperator(ctx); err != nil {
 		return err
 	}
+	skipped := false
 	for _, o := range n.objects() {
+		if skipped && o.GetName() == Monitoring {
+			continue
+		}
 		done, err := n.apply(ctx, o)
 		if o.GetName() == Monitoring && apierrors.IsForbidden(err) {
-			report(o, "skipped: you may not give rights on servicemonitors; charts with these need an admin of the cluster")
+			report(o, "skipped: you may not give rights on servicemonitors. Turn them off in the chart's values, or ask an admin of the cluster to run this command")
+			skipped = true
 			continue
 		}
 		if err != nil {
@@ -125,9 +130,11 @@ func (n Namespace) objects() []client.Object {
 	}
 }
 
-// releaserRules are the rights that charts usually need. A chart with objects of other kinds needs another Role.
+// releaserRules are the rights that charts usually need, each of which the ClusterRole admin has. A chart with objects of other kinds
+// needs another Role.
 func releaserRules() []rbacv1.PolicyRule {
-	all := []string{"get", "list", "watch", "create", "update", "patch", "delete"}
+	read := []string{"get", "list", "watch"}
+	all := append([]string{"create", "update", "patch", "delete"}, read...)
 	return []rbacv1.PolicyRule{
 		{APIGroups: []string{""}, Resources: []string{"configmaps", "secrets", "services", "serviceaccounts", "persistentvolumeclaims"}, Verbs: all},
 		{APIGroups: []string{"apps"}, Resources: []string{"deployments", "statefulsets", "daemonsets"}, Verbs: all},
@@ -136,7 +143,8 @@ func releaserRules() []rbacv1.PolicyRule {
 		{APIGroups: []string{"policy"}, Resources: []string{"poddisruptionbudgets"}, Verbs: all},
 		{APIGroups: []string{"autoscaling"}, Resources: []string{"horizontalpodautoscalers"}, Verbs: all},
 		// It waits until these are ready.
-		{APIGroups: []string{"", "apps"}, Resources: []string{"pods", "replicasets", "events"}, Verbs: []string{"get", "list", "watch"}},
+		{APIGroups: []string{""}, Resources: []string{"pods", "events"}, Verbs: read},
+		{APIGroups: []string{"apps"}, Resources: []string{"replicasets"}, Verbs: read},
 	}
 }
 

@@ -198,9 +198,9 @@ func TestCollectorRemediation(t *testing.T) {
 	t.Parallel()
 	ns := cluster.OpenedNamespace(t)
 	broken := map[string]any{"image": "sonde.local/missing:1", "persistence": map[string]any{"enabled": false}}
-	once := &sondev1.CollectorAction{Timeout: "15s", Retries: new(int32(0))}
+	soon := &sondev1.CollectorAction{Timeout: "15s", Retries: new(int32(0))}
 	c := cluster.NewCollector(t, ns, broken)
-	c.Spec.Install, c.Spec.Upgrade = once, once
+	c.Spec.Install, c.Spec.Upgrade = soon, soon
 	cluster.Create(t, c)
 	cluster.AwaitCollector(t, c, sondev1.ConditionRemediated, "True", sondev1.ReasonUninstalled, patience)
 	cluster.AwaitCollector(t, c, sondev1.ConditionStalled, "True", release.ReasonNotReady, patience)
@@ -209,7 +209,7 @@ func TestCollectorRemediation(t *testing.T) {
 	}
 
 	working := map[string]any{"persistence": map[string]any{"enabled": false}}
-	cluster.ChangeCollector(t, c, func(s *sondev1.CollectorSpec) { s.Values = cluster.Values(t, working) })
+	cluster.ChangeCollector(t, c, func(s *sondev1.CollectorSpec) { s.Values, s.Install = cluster.Values(t, working), nil })
 	cluster.AwaitCollector(t, c, sondev1.ConditionReady, "True", "", patience)
 	old := pods(t, ns)[0]
 	cluster.ChangeCollector(t, c, func(s *sondev1.CollectorSpec) { s.Values = cluster.Values(t, broken) })
