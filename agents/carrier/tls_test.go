@@ -120,8 +120,8 @@ func TestHelloOfManyRecords(t *testing.T) {
 }
 
 // newHello returns the record with which a client of shop.example begins.
-func newHello(t testing.TB) []byte {
-	t.Helper()
+func newHello(tb testing.TB) []byte {
+	tb.Helper()
 	near, far := net.Pipe()
 	go func() {
 		_ = tls.Client(near, &tls.Config{ServerName: "shop.example", InsecureSkipVerify: true}).Handshake()
@@ -129,7 +129,7 @@ func newHello(t testing.TB) []byte {
 	b := make([]byte, 4<<10)
 	n, err := far.Read(b)
 	if err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
 	_ = far.Close()
 	return b[:n]

@@ -49,11 +49,15 @@ func (r *records) check(ctx context.Context, name string) error {
 		switch {
 		case slices.ContainsFunc(owners, func(o metav1.OwnerReference) bool { return o.UID == r.owner.UID }):
 		case slices.ContainsFunc(owners, func(o metav1.OwnerReference) bool { return o.Kind == r.owner.Kind && o.Name == r.owner.Name }):
-			return &problem{reason: release.ReasonEarlierRelease, uncounted: true, retry: true,
-				text: "the release of a Collector of this name that was deleted is still being removed"}
+			return &problem{
+				reason: release.ReasonEarlierRelease, uncounted: true, retry: true,
+				text: "the release of a Collector of this name that was deleted is still being removed",
+			}
 		default:
-			return &problem{reason: release.ReasonReleaseNameTaken,
-				text: fmt.Sprintf("Helm has a release %s in this namespace already, which no Collector made: uninstall it, or choose another tenant.instance", name)}
+			return &problem{
+				reason: release.ReasonReleaseNameTaken,
+				text:   fmt.Sprintf("Helm has a release %s in this namespace already, which no Collector made: uninstall it, or choose another tenant.instance", name),
+			}
 		}
 	}
 	return nil

@@ -118,8 +118,10 @@ func (r *Reconciler) refusedWrite(o *observation, err error) (plan, error) {
 		// The cache lags behind: the Job is there.
 		return plan{}, apierrors.NewConflict(batchv1.Resource("jobs"), o.collector.Name, err)
 	case apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause), apierrors.IsNotFound(err):
-		return plan{state: stalled, reason: sondev1.ReasonNamespaceReplaced, after: maxClosedDelay,
-			message: fmt.Sprintf("namespace %s is being deleted, or does not exist: create it, and let its admin run kubectl sonde collector open -n %[1]s", namespace)}, nil
+		return plan{
+			state: stalled, reason: sondev1.ReasonNamespaceReplaced, after: maxClosedDelay,
+			message: fmt.Sprintf("namespace %s is being deleted, or does not exist: create it, and let its admin run kubectl sonde collector open -n %[1]s", namespace),
+		}, nil
 	case apierrors.IsForbidden(err), apierrors.IsInvalid(err):
 		return o.closed(err.Error()), nil
 	}

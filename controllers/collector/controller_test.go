@@ -11,6 +11,7 @@ import (
 	authorizationv1 "k8s.io/api/authorization/v1"
 	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
@@ -253,7 +254,7 @@ func TestAnchorOfAnEarlierCollector(t *testing.T) {
 func TestDeletedCollector(t *testing.T) {
 	w := newWorld(t, newCollector())
 	c := w.pass()
-	if err := w.Client.Delete(t.Context(), c); err != nil {
+	if err := w.Delete(t.Context(), c); err != nil {
 		t.Fatal(err)
 	}
 	w.pass()
@@ -271,4 +272,67 @@ func TestNames(t *testing.T) {
 			t.Errorf("name %s of %d bytes", name, len(name))
 		}
 	}
+}
+
+// The cache of Collectors may lag behind that of Jobs. The release of a Collector that exists is not removed.
+func TestStaleCacheRemovesNothing(t *testing.T) {
+	w := newWorld(t, newCollector())
+	w.pass()
+	stale := w.Client
+	w.Client = interceptor.NewClient(stale.(client.WithWatch), interceptor.Funcs{
+		Get: func(ctx context.Context, c client.WithWatch, key client.ObjectKey, o client.Object, opts ...client.GetOption) error {
+			if _, ok := o.(*sondev1.Collector); ok {
+				return apierrors.NewNotFound(sondev1.GroupVersion.WithResource("collectors").GroupResource(), key.Name)
+			}
+			return c.Get(ctx, key, o, opts...)
+		},
+		List: func(ctx context.Context, c client.WithWatch, list client.ObjectList, opts ...client.ListOption) error {
+			if _, ok := list.(*sondev1.CollectorList); ok {
+				return nil
+			}
+			return c.List(ctx, list, opts...)
+		},
+	})
+	if _, err := w.Reconcile(t.Context(), ctrl.Request{NamespacedName: client.ObjectKey{Namespace: "acme", Name: "mine"}}); err != nil {
+		t.Fatal(err)
+	}
+	var anchors corev1.ConfigMapList
+	if err := stale.List(t.Context(), &anchors); err != nil || len(anchors.Items) != 1 {
+		t.Errorf("%d anchors, %v", len(anchors.Items), err)
+	}
+}
+
+// A Secret that a failed pass has left may hold an older spec. It is not used.
+func TestLeftSecretIsReplaced(t *testing.T) {
+	c := newCollector()
+	left := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: "acme", Name: runName(c, 1)}, Data: map[string][]byte{release.RequestKey: []byte("old")}}
+	w := newWorld(t, c, left)
+	w.pass() // deletes it
+	if n := len(w.jobs()); n != 0 {
+		t.Errorf("%d Jobs with the old Secret", n)
+	}
+	w.pass()
+	jobs := w.jobs()
+	if len(jobs) != 1 {
+		t.Fatalf("%d Jobs", len(jobs))
+	}
+	secret := &corev1.Secret{}
+	if err := w.Get(t.Context(), client.ObjectKey{Namespace: "acme", Name: jobs[0].Name}, secret); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := release.ParseRequest(secret.Data[release.RequestKey]); err != nil {
+		t.Error(err)
+	}
+}
+
+// Jobs that users write with the operator's labels hold no place in the queue.
+func TestForgedJobsDoNotCount(t *testing.T) {
+	var forged []client.Object
+	for i := range 2 * maxRunning {
+		forged = append(forged, &batchv1.Job{ObjectMeta: metav1.ObjectMeta{
+			Namespace: "eve", Name: fmt.Sprint("job-", i), Labels: map[string]string{sondev1.LabelKind: sondev1.CollectorKind, sondev1.LabelUID: fmt.Sprint("u-", i)},
+		}})
+	}
+	w := newWorld(t, newCollector(), forged...)
+	want(t, w.pass(), sondev1.ConditionReconciling, "True", sondev1.ReasonReleasing)
 }

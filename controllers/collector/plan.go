@@ -37,15 +37,10 @@ const (
 func planFor(o *observation) plan {
 	c := o.collector
 	s := &c.Status
-	switch last := o.last(); {
-	case last != nil && !last.ended():
-		message := "Job " + last.job.Name + " runs Helm"
-		if w := waiting(last); w != "" {
-			message += "; its Pod waits: " + w
-		}
-		return plan{state: reconciling, reason: sondev1.ReasonReleasing, message: message}
-	case o.stray != "":
-		return plan{state: reconciling, reason: sondev1.ReasonReleasing, message: "Pod " + o.stray + " of an earlier Job still runs", after: queuedDelay}
+	if p, busy := o.busy(); busy {
+		return p
+	}
+	switch {
 	case o.refused != "":
 		return plan{state: stalled, reason: sondev1.ReasonNotAdmitted, message: o.refused}
 	case c.Spec.Suspend:
@@ -67,8 +62,28 @@ func planFor(o *observation) plan {
 		}
 		return plan{state: reconciling, reason: sondev1.ReasonRetrying, message: message, after: s.NextAttempt.Sub(o.now)}
 	case o.running >= maxRunning || o.runningHere >= maxRunning/2:
-		return plan{state: reconciling, reason: sondev1.ReasonQueued, after: queuedDelay,
-			message: fmt.Sprintf("Jobs of %d other Collectors run, %d of them in this namespace; this one follows", o.running, o.runningHere)}
+		return plan{
+			state: reconciling, reason: sondev1.ReasonQueued, after: queuedDelay,
+			message: fmt.Sprintf("Jobs of %d other Collectors run, %d of them in this namespace; this one follows", o.running, o.runningHere),
+		}
 	}
 	return plan{state: reconciling, reason: sondev1.ReasonReleasing, message: "a Job runs Helm", start: true}
+}
+
+// busy returns the plan of a Collector whose releaser runs.
+func (o *observation) busy() (plan, bool) {
+	p := plan{state: reconciling, reason: sondev1.ReasonReleasing}
+	last := o.last()
+	switch {
+	case last != nil && !last.ended():
+		p.message = "Job " + last.job.Name + " runs Helm"
+		if w := waiting(last); w != "" {
+			p.message += "; its Pod waits: " + w
+		}
+	case o.stray != "":
+		p.message, p.after = "Pod "+o.stray+" of an earlier Job still runs", queuedDelay
+	default:
+		return p, false
+	}
+	return p, true
 }

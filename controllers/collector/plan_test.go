@@ -26,8 +26,8 @@ func newCollector() *sondev1.Collector {
 }
 
 // newRun is a run whose Pod has ended with a message, or runs if there is none.
-func newRun(number, generation int64, message string) run {
-	r := run{number: number, generation: generation, job: &batchv1.Job{ObjectMeta: metav1.ObjectMeta{Namespace: "acme", Name: "job-" + string(rune('0'+number)), UID: "j"}}}
+func newRun(generation int64, message string) run {
+	r := run{number: 1, generation: generation, job: &batchv1.Job{ObjectMeta: metav1.ObjectMeta{Namespace: "acme", Name: "job-1", UID: "j"}}}
 	pod := corev1.Pod{Status: corev1.PodStatus{Phase: corev1.PodRunning}}
 	if message != "" {
 		r.job.Status.Conditions = []batchv1.JobCondition{{Type: batchv1.JobComplete, Status: corev1.ConditionTrue}}
@@ -65,19 +65,19 @@ func TestPlan(t *testing.T) {
 		after    time.Duration
 	}{
 		"new":               {state: reconciling, reason: sondev1.ReasonReleasing, start: true},
-		"runs":              {observed: []set{runs(newRun(1, 2, ""))}, state: reconciling, reason: sondev1.ReasonReleasing},
-		"runs, and changed": {observed: []set{runs(newRun(1, 1, ""))}, state: reconciling, reason: sondev1.ReasonReleasing},
+		"runs":              {observed: []set{runs(newRun(2, ""))}, state: reconciling, reason: sondev1.ReasonReleasing},
+		"runs, and changed": {observed: []set{runs(newRun(1, ""))}, state: reconciling, reason: sondev1.ReasonReleasing},
 		"Pod still runs": {observed: []set{func(o *observation) {
-			r := newRun(1, 2, "{}")
+			r := newRun(2, "{}")
 			r.pods = append(r.pods, corev1.Pod{Status: corev1.PodStatus{Phase: corev1.PodRunning}})
 			o.runs = []run{r}
 		}}, state: reconciling, reason: sondev1.ReasonReleasing},
-		"succeeded":             {observed: []set{runs(newRun(1, 2, reportText(t, release.Report{Outcome: release.Ready, Revision: 1})))}, state: ready, reason: sondev1.ReasonUpToDate},
-		"succeeded, changed":    {observed: []set{runs(newRun(1, 1, reportText(t, release.Report{Outcome: release.Ready, Revision: 1})))}, state: reconciling, reason: sondev1.ReasonReleasing, start: true},
-		"stalled":               {observed: []set{runs(newRun(1, 2, reportText(t, release.Report{Outcome: release.Stalled, Reason: release.ReasonBadValues})))}, state: stalled, reason: release.ReasonBadValues},
-		"stalled, changed":      {observed: []set{runs(newRun(1, 1, reportText(t, release.Report{Outcome: release.Stalled, Reason: release.ReasonBadValues})))}, state: reconciling, reason: sondev1.ReasonReleasing, start: true},
-		"failed":                {observed: []set{runs(newRun(1, 2, reportText(t, release.Report{Outcome: release.Retry, Reason: release.ReasonNotReady})))}, state: reconciling, reason: sondev1.ReasonRetrying, after: 10 * time.Second},
-		"no report":             {observed: []set{runs(newRun(1, 2, "killed"))}, state: reconciling, reason: sondev1.ReasonRetrying, after: 10 * time.Second},
+		"succeeded":             {observed: []set{runs(newRun(2, reportText(t, release.Report{Outcome: release.Ready, Revision: 1})))}, state: ready, reason: sondev1.ReasonUpToDate},
+		"succeeded, changed":    {observed: []set{runs(newRun(1, reportText(t, release.Report{Outcome: release.Ready, Revision: 1})))}, state: reconciling, reason: sondev1.ReasonReleasing, start: true},
+		"stalled":               {observed: []set{runs(newRun(2, reportText(t, release.Report{Outcome: release.Stalled, Reason: release.ReasonBadValues})))}, state: stalled, reason: release.ReasonBadValues},
+		"stalled, changed":      {observed: []set{runs(newRun(1, reportText(t, release.Report{Outcome: release.Stalled, Reason: release.ReasonBadValues})))}, state: reconciling, reason: sondev1.ReasonReleasing, start: true},
+		"failed":                {observed: []set{runs(newRun(2, reportText(t, release.Report{Outcome: release.Retry, Reason: release.ReasonNotReady})))}, state: reconciling, reason: sondev1.ReasonRetrying, after: 10 * time.Second},
+		"no report":             {observed: []set{runs(newRun(2, "killed"))}, state: reconciling, reason: sondev1.ReasonRetrying, after: 10 * time.Second},
 		"failed, time has come": {observed: []set{status(func(s *sondev1.CollectorStatus) { s.NextAttempt = new(metav1.NewTime(now)) })}, state: reconciling, reason: sondev1.ReasonReleasing, start: true},
 		"not admitted":          {observed: []set{func(o *observation) { o.refused = "no stamp" }}, state: stalled, reason: sondev1.ReasonNotAdmitted},
 		"suspended":             {observed: []set{func(o *observation) { o.collector.Spec.Suspend = true }}, state: held, reason: sondev1.ReasonSuspended},
@@ -127,7 +127,7 @@ func TestRecord(t *testing.T) {
 		"of an old, 2": {report: release.Report{Outcome: release.Stalled, Reason: release.ReasonBadValues}, generation: 1, released: "False", remediated: "False"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			o := &observation{collector: newCollector(), now: now, runs: []run{newRun(1, tc.generation, reportText(t, tc.report))}}
+			o := &observation{collector: newCollector(), now: now, runs: []run{newRun(tc.generation, reportText(t, tc.report))}}
 			o.collector.Status = tc.before
 			o.collector.Status.ObservedGeneration = 2
 			record(o)
@@ -179,7 +179,7 @@ func TestReportOfAKilledReleaser(t *testing.T) {
 		}, "longer than it may: ImagePullBackOff: no such image"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			r := newRun(1, 2, "killed")
+			r := newRun(2, "killed")
 			tc.change(&r)
 			got := reportOf(&r)
 			if got.Outcome != release.Retry || got.Uncounted || got.Reason != release.ReasonReleaserFailed || !strings.Contains(got.Message, tc.want) || !strings.Contains(got.Message, "Job job-1") {

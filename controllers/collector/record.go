@@ -155,8 +155,10 @@ func reportOf(r *run) *release.Report {
 			}
 		}
 	}
-	return &release.Report{Outcome: release.Retry, Reason: release.ReasonReleaserFailed,
-		Message: fmt.Sprintf("the releaser ended without a report (%s): see the log of Job %s", why, r.job.Name)}
+	return &release.Report{
+		Outcome: release.Retry, Reason: release.ReasonReleaserFailed,
+		Message: fmt.Sprintf("the releaser ended without a report (%s): see the log of Job %s", why, r.job.Name),
+	}
 }
 
 // waiting says what a run's Pod waits for, if it does not run.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"testing"
 	"time"
 
@@ -45,9 +46,7 @@ func OpenCollectors(t *testing.T, ns string) {
 func Values(t *testing.T, more map[string]any) *runtime.RawExtension {
 	t.Helper()
 	all := map[string]any{"image": OtelcolImage, "persistence": map[string]any{"size": "16Mi"}}
-	for k, v := range more {
-		all[k] = v
-	}
+	maps.Copy(all, more)
 	b, err := json.Marshal(all)
 	if err != nil {
 		t.Fatal(err)

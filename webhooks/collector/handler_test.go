@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/base64"
 	"maps"
+	"slices"
 	"strings"
 	"testing"
 
@@ -25,10 +26,8 @@ type rights []string
 
 // ReviewJobs implements Rights.
 func (r rights) ReviewJobs(_ context.Context, _ access.Requester, namespace string) (access.Decision, error) {
-	for _, n := range r {
-		if n == namespace {
-			return access.Decision{Allowed: true}, nil
-		}
+	if slices.Contains(r, namespace) {
+		return access.Decision{Allowed: true}, nil
 	}
 	return access.Decision{Reason: "may not create jobs in " + namespace}, nil
 }

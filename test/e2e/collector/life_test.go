@@ -189,7 +189,9 @@ func releaseOnly(t *testing.T, ns string) map[string]string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	maps.DeleteFunc(all, func(name, _ string) bool { return strings.Contains(name, "/sonde-") && !strings.Contains(name, "sh.helm.release") })
+	maps.DeleteFunc(all, func(name, _ string) bool {
+		return strings.Contains(name, "/sonde-") && !strings.Contains(name, "sh.helm.release")
+	})
 	return all
 }
 

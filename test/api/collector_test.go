@@ -1,0 +1,95 @@
+//go:build api
+
+package api
+
+import (
+	"maps"
+	"strings"
+	"testing"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	sondev1 "github.com/sonde-operator/sonde/api/v1alpha1"
+)
+
+// collectorObject is a Collector of namespace ns with changed fields.
+func collectorObject(ns string, fields map[string]any) *unstructured.Unstructured {
+	spec := map[string]any{"collector": map[string]any{"name": "collector"}, "tenant": map[string]any{"reference": strings.ToUpper(ns), "instance": "prod"}}
+	maps.Copy(spec, fields)
+	o := &unstructured.Unstructured{Object: map[string]any{"spec": spec}}
+	o.SetGroupVersionKind(sondev1.GroupVersion.WithKind(sondev1.CollectorKind))
+	o.SetNamespace(ns)
+	o.SetGenerateName("col-")
+	return o
+}
+
+func TestCollectorRules(t *testing.T) {
+	ns := namespace(t, nil)
+	collector := func(more map[string]any) map[string]any {
+		all := map[string]any{"name": "collector"}
+		maps.Copy(all, more)
+		return map[string]any{"collector": all}
+	}
+	tenant := func(more map[string]any) map[string]any {
+		all := map[string]any{"reference": ns, "instance": "prod"}
+		maps.Copy(all, more)
+		return map[string]any{"tenant": all}
+	}
+	for name, c := range map[string]creation{
+		"a tenant":                  {},
+		"everything":                {fields: map[string]any{"cluster": "east", "values": map[string]any{"a": map[string]any{"b": int64(1)}}, "install": map[string]any{"timeout": "90s", "retries": int64(0)}, "suspend": true}},
+		"no name":                   {fields: map[string]any{"collector": map[string]any{"version": "1.0.0"}}, want: "collector.name"},
+		"a name in upper case":      {fields: collector(map[string]any{"name": "Collector"}), want: "must begin with a letter"},
+		"a name with a digit":       {fields: collector(map[string]any{"name": "1collector"}), want: "must begin with a letter"},
+		"no tenant":                 {fields: map[string]any{"tenant": map[string]any{"id": "1"}}, want: "reference"},
+		"no namespace's name":       {fields: tenant(map[string]any{"reference": "a_b"}), want: "tenant.reference must be"},
+		"an instance with a dot":    {fields: tenant(map[string]any{"instance": "a.b"}), want: "tenant.instance must"},
+		"a long name":               {fields: map[string]any{"collector": map[string]any{"name": strings.Repeat("a", 40)}, "tenant": map[string]any{"reference": ns, "instance": strings.Repeat("b", 13)}}, want: "Helm allows 53 characters"},
+		"the longest name":          {fields: map[string]any{"collector": map[string]any{"name": strings.Repeat("a", 40)}, "tenant": map[string]any{"reference": ns, "instance": strings.Repeat("b", 12)}}},
+		"values that are no map":    {fields: map[string]any{"values": "a"}, want: "values"},
+		"words for a time":          {fields: map[string]any{"install": map[string]any{"timeout": "long"}}, want: "timeout must be seconds"},
+		"a second":                  {fields: map[string]any{"upgrade": map[string]any{"timeout": "1s"}}, want: "between 10s and 1h"},
+		"a negative number":         {fields: map[string]any{"upgrade": map[string]any{"retries": int64(-1)}}, want: "retries"},
+		"a very long configuration": {fields: collector(map[string]any{"configuration": strings.Repeat("a", 262145)}), want: "262144"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			err := admin.Create(t.Context(), collectorObject(ns, c.fields))
+			switch {
+			case c.want == "" && err != nil:
+				t.Errorf("refused: %v", err)
+			case c.want != "" && (err == nil || !strings.Contains(err.Error(), c.want)):
+				t.Errorf("error %v, want %q in it", err, c.want)
+			}
+		})
+	}
+}
+
+// What names the release is immutable, and everything else may change.
+func TestCollectorUpdates(t *testing.T) {
+	ns := namespace(t, nil)
+	o := collectorObject(ns, nil)
+	if err := admin.Create(t.Context(), o); err != nil {
+		t.Fatal(err)
+	}
+	for path, immutable := range map[string]bool{
+		"collector.name": true, "tenant.reference": true, "tenant.instance": true, "collector.version": false, "tenant.id": false, "cluster": false,
+	} {
+		changed := o.DeepCopy()
+		if err := unstructured.SetNestedField(changed.Object, "other", append([]string{"spec"}, strings.Split(path, ".")...)...); err != nil {
+			t.Fatal(err)
+		}
+		err := admin.Update(t.Context(), changed)
+		if immutable != (err != nil && strings.Contains(err.Error(), "immutable")) {
+			t.Errorf("%s is changed: %v, want immutable %t", path, err, immutable)
+		}
+		if err == nil {
+			o = changed
+		}
+	}
+	if err := unstructured.SetNestedField(o.Object, strings.ToLower(ns), "spec", "tenant", "reference"); err != nil {
+		t.Fatal(err)
+	}
+	if err := admin.Update(t.Context(), o); err != nil {
+		t.Errorf("the same namespace in another case: %v", err)
+	}
+}
