@@ -55,12 +55,18 @@ func classify(err error) *problem {
 	case isAPI && apierrors.IsInvalid(err) && isImmutable(status.Status().Message):
 		p.reason = release.ReasonImmutable
 		p.text += ": keep the field, or delete the object, and it is created anew"
-	case isAPI && (apierrors.IsInvalid(err) || apierrors.IsBadRequest(err)):
+	case isAPI && (apierrors.IsInvalid(err) || apierrors.IsBadRequest(err) || isUnreadable(err)):
 		p.reason = release.ReasonObjectInvalid
 	case isAPI, isNet, errors.Is(err, context.DeadlineExceeded), errors.Is(err, context.Canceled):
 		p.reason, p.retry, p.uncounted = release.ReasonUnavailable, true, true
 	}
 	return p
+}
+
+// isUnreadable recognizes the API server's answer to an object in server-side apply whose fields have values that its types cannot hold,
+// such as a quantity "much". It is an internal error.
+func isUnreadable(err error) bool {
+	return apierrors.IsInternalError(err) && strings.Contains(err.Error(), "unable to convert unstructured object")
 }
 
 // isImmutable recognizes the API server's messages about fields that cannot be changed. It has no machine-readable cause for them.

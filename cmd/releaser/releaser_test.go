@@ -225,6 +225,8 @@ func TestClassify(t *testing.T) {
 		"forbidden":   {apierrors.NewForbidden(gr, "x", errors.New("no")), release.ReasonForbidden, release.Retry, false},
 		"invalid":     {invalid, release.ReasonObjectInvalid, release.Stalled, false},
 		"immutable":   {fixed, release.ReasonImmutable, release.Stalled, false},
+		"unreadable":  {apierrors.NewInternalError(errors.New("unable to convert unstructured object to apps/v1")), release.ReasonObjectInvalid, release.Stalled, false},
+		"internal":    {apierrors.NewInternalError(errors.New("etcd is away")), release.ReasonUnavailable, release.Retry, true},
 		"overloaded":  {apierrors.NewTooManyRequests("wait", 1), release.ReasonUnavailable, release.Retry, true},
 		"no answer":   {&net.OpError{Op: "dial", Err: errors.New("refused")}, release.ReasonUnavailable, release.Retry, true},
 		"template":    {errors.New("template: x:1: function y not defined"), release.ReasonChartInvalid, release.Stalled, false},

@@ -164,7 +164,7 @@ func TestCollectorRefused(t *testing.T) {
 		}, release.ReasonImmutable, "PersistentVolumeClaim collector-prod"},
 		"invalid object": {func(s *sondev1.CollectorSpec) {
 			s.Values = cluster.Values(t, map[string]any{"resources": map[string]any{"limits": map[string]any{"memory": "much"}}})
-		}, "", "much"},
+		}, release.ReasonObjectInvalid, "Deployment collector-prod"},
 	} {
 		cluster.ChangeCollector(t, c, tc.change)
 		stalled := cluster.AwaitCollector(t, c, sondev1.ConditionStalled, "True", tc.reason, 30*time.Second)
