@@ -50,6 +50,7 @@ func steps() []step {
 		{"gating, and replacing what cannot be gated", stepGate},
 		{"giving a Pod a volume, and processing it", stepFluentPVC},
 		{"intercepting a port", stepIntercept},
+		{"installing a backend", stepCollector},
 	}
 }
 
@@ -310,4 +311,15 @@ func stubAPIs(t *testing.T) {
 	}
 	cluster.StopManager(t)
 	cluster.StartManager(t)
+}
+
+// stepCollector installs a tenant's backend, and removes it.
+func stepCollector(t *testing.T) {
+	t.Helper()
+	ns := cluster.OpenedNamespace(t)
+	c := cluster.NewCollector(t, ns, map[string]any{"serviceMonitor": map[string]any{"enabled": false}}) // its admin may not give rights on these
+	cluster.Create(t, c)
+	cluster.AwaitCollector(t, c, sondev1.ConditionReady, "True", "", 3*time.Minute)
+	cluster.DeleteNow(t, c)
+	cluster.NoRelease(t, ns, time.Minute)
 }
