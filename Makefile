@@ -262,6 +262,7 @@ test-hack: ## Run the unit tests of the modules under hack/.
 	cd hack/cluster && REQUIRE_PRIVILEGED=$(PRIVILEGED) go test ./...
 	cd hack/cluster/binaries/provisioner && go test -vet=off ./... # vet would check all of Kubernetes
 	cd hack/image && go test ./...
+	cd cmd/releaser && go test ./...
 	@hack/release_test.sh
 	@hack/demo_test.sh
 	cd hack/bundle && go test -count=1 ./... # it reads bundle/, outside of its module: the cache would not see a change
@@ -277,6 +278,11 @@ test-race: pcapfilter ## Run the same tests under the race detector, as make tes
 test-api: cluster-program pcapfilter ## Test validation rules and webhooks against a real API server.
 	@$(CLUSTER) build --only kube,etcd
 	KUBEBUILDER_ASSETS="$$($(CLUSTER) bin)" go test -tags api ./test/api/...
+
+.PHONY: test-releaser
+test-releaser: cluster-program ## Kill the releaser after each of its writes, against a real API server.
+	@$(CLUSTER) build --only kube,etcd
+	cd cmd/releaser && KUBEBUILDER_ASSETS="$$($(CLUSTER) bin)" go test -tags api -count=1 -timeout 30m -v -run '^TestKilled' ./...
 
 .PHONY: test-schedules
 SCHEDULES ?= 1000

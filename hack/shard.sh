@@ -5,7 +5,7 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 # CI runs one of these after make test, so none may take more than 15 minutes.
 rotation=(capture gate rights removal fuzz-filters fuzz-parsers-1 fuzz-parsers-2 fuzz-parsers-3 security operations bundle olm
-	faults faults-bpf trace-faults limits kernels schedules fluentpvc intercept collector)
+	faults faults-bpf trace-faults limits kernels schedules fluentpvc intercept collector collector-faults)
 # The others run by hand before a release.
 shards=("${rotation[@]}" scale floods intercept-faults)
 make="make --no-print-directory"
@@ -130,6 +130,7 @@ kernels)
 schedules) $make test-schedules SCHEDULES=1000 ;;
 fluentpvc) e2e '^TestFluentPVC' ;;
 collector) e2e '^TestCollector' ;;
+collector-faults) $make test-releaser ;;
 intercept)
 	go test -count=1 -v -run '^TestMemory$' ./agents/stowaway
 	e2e '^TestIntercept'

@@ -54,6 +54,71 @@ type CollectorTenant struct {
 	Instance string `json:"instance,omitempty"`
 }
 
+// ChartSource is where a chart comes from.
+//
+// +kubebuilder:validation:Enum=embedded;oci;http
+type ChartSource string
+
+// Sources of charts.
+const (
+	// ChartEmbedded is the chart that comes with the operator.
+	ChartEmbedded ChartSource = "embedded"
+	// ChartOCI is a registry.
+	ChartOCI ChartSource = "oci"
+	// ChartHTTP is a repository of Helm charts.
+	ChartHTTP ChartSource = "http"
+)
+
+// CollectorChart says which chart is installed.
+//
+// +kubebuilder:validation:XValidation:rule="!has(self.source) || self.source == 'embedded' ? !has(self.url) && !has(self.digest) && !has(self.secretRef) && !has(self.caBundle) && !has(self.name) : has(self.url)",message="the sources oci and http need a url; the embedded chart has no url, name, digest, secretRef and caBundle"
+// +kubebuilder:validation:XValidation:rule="!has(self.url) || (self.source == 'oci' ? self.url.matches('^oci://[^/@]+/.+$') : self.url.matches('^https?://[^/@]+'))",message="url must be like oci://registry.example.com/charts/collector for oci, and like https://charts.example.com/stable for http; credentials belong into secretRef"
+type CollectorChart struct {
+	// source of the chart; by default embedded.
+	// +optional
+	// +kubebuilder:default=embedded
+	Source ChartSource `json:"source,omitempty"`
+
+	// url of the chart in a registry, or of its repository.
+	// +optional
+	// +kubebuilder:validation:MaxLength=1024
+	URL string `json:"url,omitempty"`
+
+	// name of the chart in a repository; by default collector.name.
+	// +optional
+	// +kubebuilder:validation:MaxLength=253
+	Name string `json:"name,omitempty"`
+
+	// version of the chart; by default collector.version.
+	// +optional
+	// +kubebuilder:validation:MaxLength=128
+	Version string `json:"version,omitempty"`
+
+	// digest that the chart must have: of the manifest in a registry, or of the archive in a repository.
+	// +optional
+	// +kubebuilder:validation:MaxLength=71
+	// +kubebuilder:validation:XValidation:rule="self.matches('^sha256:[0-9a-f]{64}$')",message="digest must be sha256: and 64 hexadecimal digits"
+	Digest string `json:"digest,omitempty"`
+
+	// secretRef names a Secret in the release's namespace with the keys username and password. Only the releaser reads it.
+	// +optional
+	SecretRef *CollectorSecretReference `json:"secretRef,omitempty"`
+
+	// caBundle has certificates in PEM that the server's certificate is checked against.
+	// +optional
+	// +kubebuilder:validation:MaxLength=65536
+	CABundle string `json:"caBundle,omitempty"`
+}
+
+// CollectorSecretReference names a Secret in the release's namespace.
+type CollectorSecretReference struct {
+	// name of the Secret.
+	// +required
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=253
+	Name string `json:"name,omitempty"`
+}
+
 // CollectorSpec is a tenant's backend: which chart, with which values, for whom.
 //
 // +kubebuilder:validation:XValidation:rule="self.collector.name == oldSelf.collector.name && self.tenant.reference.lowerAscii() == oldSelf.tenant.reference.lowerAscii() && self.tenant.instance == oldSelf.tenant.instance",message="collector.name, tenant.reference and tenant.instance name the release, so they are immutable: create another Collector, and delete this one"
@@ -71,6 +136,10 @@ type CollectorSpec struct {
 	// +optional
 	// +kubebuilder:validation:MaxLength=253
 	Cluster string `json:"cluster,omitempty"`
+
+	// chart that is installed; by default the one that comes with the operator.
+	// +optional
+	Chart *CollectorChart `json:"chart,omitempty"`
 
 	// values of the chart. They win over those of collector.configuration.
 	// +optional

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"helm.sh/helm/v4/pkg/action"
+	"helm.sh/helm/v4/pkg/chart/loader/archive"
 	"helm.sh/helm/v4/pkg/kube"
 	"helm.sh/helm/v4/pkg/release/common"
 	helmrelease "helm.sh/helm/v4/pkg/release/v1"
@@ -21,6 +22,8 @@ import (
 // attempt is one attempt to make a release.
 type attempt struct {
 	request *release.Request
+	// source returns the files of the chart.
+	source  func(context.Context, release.Chart) ([]*archive.BufferedFile, error)
 	config  *action.Configuration
 	client  *kube.Client
 	records *records
@@ -52,7 +55,7 @@ func newAttempt(q *release.Request, flags *genericclioptions.ConfigFlags) (*atte
 	config.Releases = storage.Init(driver.NewSecrets(owned))
 	config.Releases.MaxHistory = release.MaxHistory
 	return &attempt{
-		request: q, config: config, client: client, records: owned,
+		request: q, source: sources[q.Chart.Source], config: config, client: client, records: owned,
 		render: &renderer{namespace: q.Namespace, owner: ownerOf(q.Anchor), mapper: mapper},
 	}, nil
 }
@@ -79,7 +82,7 @@ func (a *attempt) bring(ctx context.Context) release.Report {
 	if err != nil {
 		return failed(err)
 	}
-	in, err := a.read()
+	in, err := a.read(ctx)
 	if err != nil {
 		return failed(err)
 	}

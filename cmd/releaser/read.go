@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"context"
 	"crypto/sha256"
 	"encoding/base64"
 	"encoding/binary"
@@ -48,8 +49,8 @@ func (in *input) chart() (*chartv2.Chart, error) {
 func (in *input) labels() map[string]string { return map[string]string{labelInput: in.hash} }
 
 // read reads chart and values, and checks them without the API server.
-func (a *attempt) read() (*input, error) {
-	files, err := embedded(a.request.Chart.Version)
+func (a *attempt) read(ctx context.Context) (*input, error) {
+	files, err := a.source(ctx, a.request.Chart)
 	if err != nil {
 		return nil, err
 	}

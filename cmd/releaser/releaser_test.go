@@ -74,14 +74,14 @@ func TestEmbeddedChart(t *testing.T) {
 }
 
 func newAttemptOf(values string) *attempt {
-	return &attempt{request: &release.Request{Values: json.RawMessage(values), Global: map[string]any{"cluster": "east"}}}
+	return &attempt{source: embedded, request: &release.Request{Values: json.RawMessage(values), Global: map[string]any{"cluster": "east"}}}
 }
 
 func read(t *testing.T, values string) *input {
 	t.Helper()
 	a := newAttemptOf("")
 	a.request.Configuration = base64.StdEncoding.EncodeToString([]byte(values))
-	in, err := a.read()
+	in, err := a.read(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -109,7 +109,7 @@ func TestRead(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			a := newAttemptOf(tc.values)
 			a.request.Configuration, a.request.Chart.Version = tc.configuration, tc.version
-			_, err := a.read()
+			_, err := a.read(t.Context())
 			if got := reasonOf(err); got != tc.reason || err != nil && !strings.Contains(err.Error(), tc.text) {
 				t.Errorf("%s: %v; want %s with %q", got, err, tc.reason, tc.text)
 			}

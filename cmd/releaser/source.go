@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"fmt"
 	"io/fs"
 	"strings"
@@ -14,7 +15,7 @@ import (
 )
 
 // embedded returns the files of the chart that comes with the releaser.
-func embedded(version string) ([]*archive.BufferedFile, error) {
+func embedded(_ context.Context, chart release.Chart) ([]*archive.BufferedFile, error) {
 	var files []*archive.BufferedFile
 	err := fs.WalkDir(charts.Collector, charts.CollectorDir, func(path string, d fs.DirEntry, err error) error {
 		if err != nil || d.IsDir() {
@@ -27,7 +28,7 @@ func embedded(version string) ([]*archive.BufferedFile, error) {
 	if err != nil {
 		return nil, fmt.Errorf("read the embedded chart: %w", err)
 	}
-	return files, checkVersion(files, version)
+	return files, checkVersion(files, chart.Version)
 }
 
 // checkVersion reports whether the embedded chart has a version that was asked for.

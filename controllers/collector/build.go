@@ -1,6 +1,7 @@
 package collector
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"strconv"
@@ -66,7 +67,7 @@ func BuildRequest(c *sondev1.Collector, anchor *corev1.ConfigMap) *release.Reque
 	q := &release.Request{
 		Version: release.Version, Release: c.ReleaseName(), Namespace: c.ReleaseNamespace(),
 		Anchor:        release.Anchor{Name: anchor.Name, UID: string(anchor.UID)},
-		Chart:         release.Chart{Version: c.Spec.Collector.Version},
+		Chart:         chartOf(c),
 		Configuration: c.Spec.Collector.Configuration,
 		Global: map[string]any{
 			"cluster": c.Spec.Cluster,
@@ -78,6 +79,17 @@ func BuildRequest(c *sondev1.Collector, anchor *corev1.ConfigMap) *release.Reque
 		q.Values = v.Raw
 	}
 	return q
+}
+
+func chartOf(c *sondev1.Collector) release.Chart {
+	from := c.Spec.Chart
+	if from == nil {
+		return release.Chart{Version: c.Spec.Collector.Version}
+	}
+	return release.Chart{
+		Source: release.Source(from.Source), URL: from.URL, Name: cmp.Or(from.Name, c.Spec.Collector.Name),
+		Version: cmp.Or(from.Version, c.Spec.Collector.Version), Digest: from.Digest, CABundle: []byte(from.CABundle),
+	}
 }
 
 func action(a *sondev1.CollectorAction, failures int32) release.Action {
@@ -135,15 +147,15 @@ func BuildJob(c *sondev1.Collector, anchor *corev1.ConfigMap, number int64, imag
 				ObjectMeta: metav1.ObjectMeta{Labels: labelsOf(c), Annotations: map[string]string{
 					sondev1.AnnotationOwner: naming.Owner(c), annotationRelease: c.ReleaseName(), "openshift.io/required-scc": "restricted-v2",
 				}},
-				Spec: releaserPod(runName(c, number), image),
+				Spec: releaserPod(c, runName(c, number), image),
 			},
 		},
 	}
 }
 
-func releaserPod(secret, image string) corev1.PodSpec {
-	const volume, scratch = "request", "scratch"
-	return corev1.PodSpec{
+func releaserPod(c *sondev1.Collector, secret, image string) corev1.PodSpec {
+	const volume, scratch, credentials = "request", "scratch", "credentials"
+	spec := corev1.PodSpec{
 		RestartPolicy: corev1.RestartPolicyNever, ServiceAccountName: ServiceAccount, EnableServiceLinks: new(false),
 		TerminationGracePeriodSeconds: new(int64(10)),
 		SecurityContext:               &corev1.PodSecurityContext{RunAsNonRoot: new(true), SeccompProfile: &corev1.SeccompProfile{Type: corev1.SeccompProfileTypeRuntimeDefault}},
@@ -168,6 +180,14 @@ func releaserPod(secret, image string) corev1.PodSpec {
 			{Name: scratch, VolumeSource: corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{SizeLimit: resource.NewQuantity(256<<20, resource.BinarySI)}}},
 		},
 	}
+	if from := c.Spec.Chart; from != nil && from.SecretRef != nil {
+		spec.Containers[0].VolumeMounts = append(spec.Containers[0].VolumeMounts, corev1.VolumeMount{Name: credentials, MountPath: release.CredentialsPath, ReadOnly: true})
+		spec.Volumes = append(spec.Volumes, corev1.Volume{Name: credentials, VolumeSource: corev1.VolumeSource{Secret: &corev1.SecretVolumeSource{
+			SecretName: from.SecretRef.Name, DefaultMode: new(int32(0o444)),
+			Items: []corev1.KeyToPath{{Key: release.UsernameKey, Path: release.UsernameKey}, {Key: release.PasswordKey, Path: release.PasswordKey}},
+		}}})
+	}
+	return spec
 }
 
 func ownedBy(anchor *corev1.ConfigMap) []metav1.OwnerReference {

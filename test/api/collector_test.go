@@ -35,6 +35,11 @@ func TestCollectorRules(t *testing.T) {
 		maps.Copy(all, more)
 		return map[string]any{"tenant": all}
 	}
+	chart := func(source, url string, more map[string]any) map[string]any {
+		all := map[string]any{"source": source, "url": url}
+		maps.Copy(all, more)
+		return map[string]any{"chart": all}
+	}
 	for name, c := range map[string]creation{
 		"a tenant":                  {},
 		"everything":                {fields: map[string]any{"cluster": "east", "values": map[string]any{"a": map[string]any{"b": int64(1)}}, "install": map[string]any{"timeout": "90s", "retries": int64(0)}, "suspend": true}},
@@ -50,6 +55,14 @@ func TestCollectorRules(t *testing.T) {
 		"words for a time":          {fields: map[string]any{"install": map[string]any{"timeout": "long"}}, want: "timeout must be seconds"},
 		"a second":                  {fields: map[string]any{"upgrade": map[string]any{"timeout": "1s"}}, want: "between 10s and 1h"},
 		"a negative number":         {fields: map[string]any{"upgrade": map[string]any{"retries": int64(-1)}}, want: "retries"},
+		"a chart in a registry":     {fields: chart("oci", "oci://registry.example.com/charts/x", nil)},
+		"a chart in a repository":   {fields: chart("http", "https://charts.example.com/stable", map[string]any{"digest": "sha256:" + strings.Repeat("a", 64), "secretRef": map[string]any{"name": "x"}})},
+		"no url":                    {fields: map[string]any{"chart": map[string]any{"source": "oci"}}, want: "need a url"},
+		"a url of the embedded":     {fields: chart("embedded", "https://charts.example.com", nil), want: "need a url"},
+		"a url of another source":   {fields: chart("oci", "https://registry.example.com/x", nil), want: "url must be like"},
+		"a url with a password":     {fields: chart("http", "https://a:b@charts.example.com", nil), want: "credentials belong into secretRef"},
+		"another source":            {fields: chart("git", "https://x", nil), want: "source"},
+		"a digest of another form":  {fields: chart("oci", "oci://r/x", map[string]any{"digest": "md5:1"}), want: "digest must be"},
 		"a very long configuration": {fields: collector(map[string]any{"configuration": strings.Repeat("a", 262145)}), want: "262144"},
 	} {
 		t.Run(name, func(t *testing.T) {

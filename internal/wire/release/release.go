@@ -21,6 +21,11 @@ const (
 	RequestPath = "/request/" + RequestKey
 	// RequestKey of the Secret that holds the Request.
 	RequestKey = "request.json"
+	// CredentialsPath is the directory where the user name and the password for the chart's source are mounted, if there are any.
+	CredentialsPath = "/credentials"
+	// UsernameKey and PasswordKey are the keys of that Secret.
+	UsernameKey = "username"
+	PasswordKey = "password"
 	// ReportPath is the termination message of the container.
 	ReportPath = "/dev/termination-log"
 )
@@ -71,10 +76,30 @@ type Anchor struct {
 	UID  string `json:"uid"`
 }
 
-// Chart says where the chart comes from.
+// Source says where a chart comes from.
+type Source string
+
+// Sources of charts.
+const (
+	Embedded Source = "embedded"
+	OCI      Source = "oci"
+	HTTP     Source = "http"
+)
+
+// Chart says which chart is released.
 type Chart struct {
+	// Source is Embedded if it is empty.
+	Source Source `json:"source,omitempty"`
+	// URL of the chart's repository: oci://host/path/chart for OCI, and https://host/path for HTTP.
+	URL string `json:"url,omitempty"`
+	// Name of the chart in an HTTP repository.
+	Name string `json:"name,omitempty"`
 	// Version is a semantic version or a range; empty is the newest one.
 	Version string `json:"version,omitempty"`
+	// Digest is sha256: and 64 hexadecimal digits: of the manifest in a registry, or of the archive. No other chart is used.
+	Digest string `json:"digest,omitempty"`
+	// CABundle has certificates in PEM that the server's is checked against, besides those of the releaser's image.
+	CABundle []byte `json:"caBundle,omitempty"`
 }
 
 // ParseRequest reads a request.
@@ -86,6 +111,8 @@ func ParseRequest(b []byte) (*Request, error) {
 	switch {
 	case r.Version != Version:
 		return nil, fmt.Errorf("read the request: version %d, and this releaser knows %d: upgrade its image with the operator's", r.Version, Version)
+	case r.Chart.Source != "" && r.Chart.Source != Embedded && r.Chart.Source != OCI && r.Chart.Source != HTTP:
+		return nil, fmt.Errorf("read the request: source %q is none", r.Chart.Source)
 	case r.Release == "" || r.Namespace == "" || r.Anchor.Name == "" || r.Anchor.UID == "":
 		return nil, errors.New("read the request: release, namespace or anchor is missing")
 	}
@@ -112,6 +139,8 @@ const (
 	ReasonBadValues        = "BadValues"        // the values are no base64 or no YAML
 	ReasonSchemaInvalid    = "SchemaInvalid"    // the chart's schema refuses the values, or is itself refused
 	ReasonChartNotFound    = "ChartNotFound"    // no chart has this version
+	ReasonDigestMismatch   = "DigestMismatch"   // the chart is another one than the spec's digest says
+	ReasonChartForbidden   = "ChartForbidden"   // the chart's source refuses the credentials
 	ReasonChartInvalid     = "ChartInvalid"     // the chart cannot be read or rendered
 	ReasonScopeRefused     = "ScopeRefused"     // the chart has objects outside of the namespace
 	ReasonImmutable        = "Immutable"        // a field of an object cannot be changed

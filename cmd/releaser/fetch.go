@@ -1,0 +1,236 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"helm.sh/helm/v4/pkg/chart/loader/archive"
+	"helm.sh/helm/v4/pkg/registry"
+	"helm.sh/helm/v4/pkg/repo/v1"
+	"oras.land/oras-go/v2/errdef"
+	"oras.land/oras-go/v2/registry/remote/errcode"
+	"sigs.k8s.io/yaml"
+
+	"github.com/sonde-operator/sonde/internal/wire/release"
+)
+
+// sources of charts.
+var sources = map[release.Source]func(context.Context, release.Chart) ([]*archive.BufferedFile, error){
+	"": embedded, release.Embedded: embedded, release.OCI: fromRegistry, release.HTTP: fromRepository,
+}
+
+// Bounds of what is fetched, in bytes and time. The releaser's container has 256 MiB.
+const (
+	maxIndex  = 24 << 20
+	maxChart  = 16 << 20
+	fetchTime = time.Minute
+)
+
+func init() { archive.MaxDecompressedChartSize = 64 << 20 }
+
+// credentials for a chart's source.
+type credentials struct{ username, password string }
+
+// readCredentials returns those that are mounted, or nil.
+func readCredentials() (*credentials, error) {
+	username, err := os.ReadFile(filepath.Join(release.CredentialsPath, release.UsernameKey))
+	if errors.Is(err, os.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("read the credentials: %w", err)
+	}
+	password, err := os.ReadFile(filepath.Join(release.CredentialsPath, release.PasswordKey))
+	if err != nil {
+		return nil, fmt.Errorf("read the credentials: %w", err)
+	}
+	return &credentials{username: strings.TrimSpace(string(username)), password: strings.TrimRight(string(password), "\r\n")}, nil
+}
+
+// httpClient checks servers against the system's certificates and those of the spec.
+func httpClient(caBundle []byte) (*http.Client, error) {
+	transport := http.DefaultTransport.(*http.Transport).Clone() //nolint:forcetypeassert // net/http documents it
+	if len(caBundle) > 0 {
+		pool, err := x509.SystemCertPool()
+		if err != nil { // the image has none
+			pool = x509.NewCertPool()
+		}
+		if !pool.AppendCertsFromPEM(caBundle) {
+			return nil, &problem{reason: release.ReasonChartInvalid, text: "chart.caBundle has no certificate in PEM"}
+		}
+		transport.TLSClientConfig = &tls.Config{RootCAs: pool, MinVersion: tls.VersionTLS12}
+	}
+	return &http.Client{Transport: transport, Timeout: fetchTime}, nil
+}
+
+// fromRepository gets a chart from a repository of Helm charts.
+func fromRepository(ctx context.Context, c release.Chart) ([]*archive.BufferedFile, error) {
+	client, err := httpClient(c.CABundle)
+	if err != nil {
+		return nil, err
+	}
+	login, err := readCredentials()
+	if err != nil {
+		return nil, err
+	}
+	base, err := url.Parse(strings.TrimSuffix(c.URL, "/") + "/")
+	if err != nil {
+		return nil, &problem{reason: release.ReasonChartNotFound, text: "chart.url: " + err.Error()}
+	}
+	b, err := get(ctx, client, base.JoinPath("index.yaml"), login, maxIndex)
+	if err != nil {
+		return nil, err
+	}
+	var index repo.IndexFile
+	if err := yaml.Unmarshal(b, &index); err != nil {
+		return nil, &problem{reason: release.ReasonChartInvalid, text: fmt.Sprintf("%sindex.yaml is no index of a repository: %v", base, err)}
+	}
+	index.SortEntries()
+	found, err := index.Get(c.Name, c.Version)
+	if err != nil || found == nil || found.Metadata == nil || len(found.URLs) == 0 {
+		return nil, &problem{reason: release.ReasonChartNotFound, text: fmt.Sprintf("%s has no chart %s of version %q: correct chart.name or collector.version", base, c.Name, c.Version)}
+	}
+	where, err := base.Parse(found.URLs[0])
+	if err != nil {
+		return nil, &problem{reason: release.ReasonChartInvalid, text: "the URL of the chart in the repository's index: " + err.Error()}
+	}
+	if where.Host != base.Host {
+		login = nil // another server gets no credentials
+	}
+	if b, err = get(ctx, client, where, login, maxChart); err != nil {
+		return nil, err
+	}
+	sum := sha256.Sum256(b)
+	digest := "sha256:" + hex.EncodeToString(sum[:])
+	for what, want := range map[string]string{"chart.digest": c.Digest, "the repository's index": found.Digest} {
+		if want != "" && strings.TrimPrefix(want, "sha256:") != strings.TrimPrefix(digest, "sha256:") {
+			return nil, mismatch(where.String(), digest, what, want)
+		}
+	}
+	return unpack(b)
+}
+
+func mismatch(where, digest, what, want string) error {
+	return &problem{reason: release.ReasonDigestMismatch, text: fmt.Sprintf("%s has the digest %s, and %s says %s: somebody has replaced the chart, or the digest is of another version", where, digest, what, want)}
+}
+
+// get reads a file of a repository.
+func get(ctx context.Context, client *http.Client, from *url.URL, login *credentials, most int64) ([]byte, error) {
+	r, err := http.NewRequestWithContext(ctx, http.MethodGet, from.String(), http.NoBody)
+	if err != nil {
+		return nil, &problem{reason: release.ReasonChartNotFound, text: "chart.url: " + err.Error()}
+	}
+	if login != nil {
+		r.SetBasicAuth(login.username, login.password)
+	}
+	resp, err := client.Do(r)
+	if err != nil {
+		return nil, &problem{reason: release.ReasonUnavailable, retry: true, uncounted: true, text: "get the chart: " + err.Error()}
+	}
+	defer resp.Body.Close() //nolint:errcheck // it was read
+	if resp.StatusCode != http.StatusOK {
+		return nil, refusedBy(from.String(), resp.StatusCode, resp.Status)
+	}
+	b, err := io.ReadAll(io.LimitReader(resp.Body, most+1))
+	if err != nil {
+		return nil, &problem{reason: release.ReasonUnavailable, retry: true, uncounted: true, text: fmt.Sprintf("get %s: %v", from, err)}
+	}
+	if int64(len(b)) > most {
+		return nil, &problem{reason: release.ReasonChartInvalid, text: fmt.Sprintf("%s has more than %d MiB", from, most>>20)}
+	}
+	return b, nil
+}
+
+// refusedBy is the error of a server that answers something else than the chart.
+func refusedBy(from string, code int, status string) error {
+	switch code {
+	case http.StatusUnauthorized, http.StatusForbidden:
+		return &problem{reason: release.ReasonChartForbidden, retry: true, text: fmt.Sprintf("%s answers %s: correct the Secret that chart.secretRef names", from, status)}
+	case http.StatusNotFound, http.StatusGone:
+		return &problem{reason: release.ReasonChartNotFound, text: fmt.Sprintf("%s answers %s: correct chart.url", from, status)}
+	}
+	return &problem{reason: release.ReasonUnavailable, retry: true, uncounted: true, text: fmt.Sprintf("%s answers %s", from, status)}
+}
+
+// fromRegistry gets a chart from a registry.
+func fromRegistry(_ context.Context, c release.Chart) ([]*archive.BufferedFile, error) {
+	client, err := registryClient(c)
+	if err != nil {
+		return nil, err
+	}
+	ref := strings.TrimPrefix(c.URL, "oci://")
+	if c.Digest != "" {
+		ref += "@" + c.Digest
+	} else {
+		tags, err := client.Tags(ref)
+		if err != nil {
+			return nil, registryProblem(c, err)
+		}
+		tag, err := registry.GetTagMatchingVersionOrConstraint(tags, c.Version)
+		if err != nil {
+			return nil, &problem{reason: release.ReasonChartNotFound, text: fmt.Sprintf("%s has no version %q: correct collector.version", c.URL, c.Version)}
+		}
+		ref += ":" + strings.ReplaceAll(tag, "+", "_")
+	}
+	pulled, err := client.Pull(ref)
+	if err != nil {
+		return nil, registryProblem(c, err)
+	}
+	if c.Digest != "" && pulled.Manifest.Digest != c.Digest {
+		return nil, mismatch(c.URL, pulled.Manifest.Digest, "chart.digest", c.Digest)
+	}
+	return unpack(pulled.Chart.Data)
+}
+
+func registryClient(c release.Chart) (*registry.Client, error) {
+	transport, err := httpClient(c.CABundle)
+	if err != nil {
+		return nil, err
+	}
+	login, err := readCredentials()
+	if err != nil {
+		return nil, err
+	}
+	options := []registry.ClientOption{registry.ClientOptHTTPClient(transport), registry.ClientOptWriter(io.Discard), registry.ClientOptCredentialsFile(os.DevNull)}
+	if login != nil {
+		options = append(options, registry.ClientOptBasicAuth(login.username, login.password))
+	}
+	client, err := registry.NewClient(options...)
+	if err != nil {
+		return nil, fmt.Errorf("make a client of the registry: %w", err)
+	}
+	return client, nil
+}
+
+// registryProblem classifies an error of a registry.
+func registryProblem(c release.Chart, err error) error {
+	if status, ok := errors.AsType[*errcode.ErrorResponse](err); ok {
+		return refusedBy(c.URL, status.StatusCode, err.Error())
+	}
+	if errors.Is(err, errdef.ErrNotFound) {
+		return &problem{reason: release.ReasonChartNotFound, text: fmt.Sprintf("%s: %v: correct chart.url, or chart.digest", c.URL, err)}
+	}
+	return &problem{reason: release.ReasonUnavailable, retry: true, uncounted: true, text: fmt.Sprintf("get the chart from %s: %v", c.URL, err)}
+}
+
+// unpack returns the files of a chart's archive.
+func unpack(b []byte) ([]*archive.BufferedFile, error) {
+	files, err := archive.LoadArchiveFiles(bytes.NewReader(b))
+	if err != nil {
+		return nil, &problem{reason: release.ReasonChartInvalid, text: "unpack the chart: " + err.Error()}
+	}
+	return files, nil
+}

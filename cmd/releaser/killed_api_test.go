@@ -1,0 +1,244 @@
+//go:build api
+
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"net/http"
+	"os"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"helm.sh/helm/v4/pkg/chart/loader/archive"
+	"helm.sh/helm/v4/pkg/release/common"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/cli-runtime/pkg/genericclioptions"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+	"sigs.k8s.io/controller-runtime/pkg/envtest"
+
+	"github.com/sonde-operator/sonde/internal/wire/release"
+)
+
+// deadly lets a number of writes reach the API server, and nothing after them, as if the releaser was killed then.
+type deadly struct {
+	http.RoundTripper
+
+	left   *atomic.Int64
+	killed *atomic.Bool
+}
+
+// RoundTrip implements http.RoundTripper.
+func (d deadly) RoundTrip(r *http.Request) (*http.Response, error) {
+	write := r.Method != http.MethodGet && !strings.Contains(r.URL.RawQuery, "dryRun")
+	if d.killed.Load() || write && d.left.Add(-1) < 0 {
+		d.killed.Store(true)
+		return nil, errors.New("killed")
+	}
+	return d.RoundTripper.RoundTrip(r)
+}
+
+// charts of the test, by version. Version 3 never becomes ready, because nothing runs its Pods.
+var versions = map[string]map[string]string{
+	"1.0.0": {"a": configMap("a", "1"), "b": configMap("b", "1"), "kept": strings.Replace(configMap("kept", "1"), "  name", "  annotations: {helm.sh/resource-policy: keep}\n  name", 1)},
+	"2.0.0": {"a": configMap("a", "2"), "c": configMap("c", "2"), "d": configMap("d", "2"), "hook": strings.Replace(configMap("hook", "2"), "  name", "  annotations: {helm.sh/hook: pre-upgrade}\n  name", 1)},
+	"3.0.0": {"a": configMap("a", "3"), "e": configMap("e", "3"), "deployment": deployment},
+}
+
+func configMap(name, value string) string {
+	return fmt.Sprintf("apiVersion: v1\nkind: ConfigMap\nmetadata:\n  name: %s\ndata: {value: %q}\n", name, value)
+}
+
+const deployment = `apiVersion: apps/v1
+kind: Deployment
+metadata: {name: never}
+spec:
+  selector: {matchLabels: {a: b}}
+  template:
+    metadata: {labels: {a: b}}
+    spec: {containers: [{name: x, image: x}]}
+`
+
+func sourceOf(_ context.Context, chart release.Chart) ([]*archive.BufferedFile, error) {
+	version := chart.Version
+	files := []*archive.BufferedFile{{Name: "Chart.yaml", Data: []byte("apiVersion: v2\nname: test\nversion: " + version + "\n")}}
+	for _, name := range slices.Sorted(maps.Keys(versions[version])) {
+		files = append(files, &archive.BufferedFile{Name: "templates/" + name + ".yaml", Data: []byte(versions[version][name])})
+	}
+	return files, nil
+}
+
+// place is a namespace with an anchor.
+type place struct {
+	t      *testing.T
+	config string // of the releaser
+	set    kubernetes.Interface
+	anchor *corev1.ConfigMap
+}
+
+func newPlace(t *testing.T, config string, set kubernetes.Interface) *place {
+	t.Helper()
+	ns, err := set.CoreV1().Namespaces().Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{GenerateName: "r-"}}, metav1.CreateOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := &place{t: t, config: config, set: set}
+	p.anchor, err = set.CoreV1().ConfigMaps(ns.Name).Create(t.Context(), &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "anchor"}}, metav1.CreateOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return p
+}
+
+// attempt makes the release of a version, and is killed after a number of writes. It returns whether it was.
+func (p *place) attempt(version string, last bool, writes int64) (report release.Report, killed bool) {
+	p.t.Helper()
+	d := deadly{left: &atomic.Int64{}, killed: &atomic.Bool{}}
+	d.left.Store(writes)
+	flags := genericclioptions.NewConfigFlags(false)
+	flags.KubeConfig, flags.Namespace = &p.config, &p.anchor.Namespace
+	flags.WrapConfigFn = func(c *rest.Config) *rest.Config {
+		c.Wrap(func(rt http.RoundTripper) http.RoundTripper { return deadly{rt, d.left, d.killed} })
+		return c
+	}
+	q := &release.Request{
+		Release: "r", Namespace: p.anchor.Namespace, Anchor: release.Anchor{Name: p.anchor.Name, UID: string(p.anchor.UID)}, Chart: release.Chart{Version: version},
+		Install: release.Action{Seconds: 2, Last: last}, Upgrade: release.Action{Seconds: 2, Last: last},
+	}
+	a, err := newAttempt(q, flags)
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	a.source = sourceOf
+	return a.make(p.t.Context()), d.killed.Load()
+}
+
+// verify checks that exactly the objects of a version exist, and of kept objects of other versions those that it has seen.
+func (p *place) verify(version string, when string) {
+	p.t.Helper()
+	want := map[string]string{}
+	for name := range versions[version] {
+		want[name] = version[:1]
+	}
+	list, err := p.set.CoreV1().ConfigMaps(p.anchor.Namespace).List(p.t.Context(), metav1.ListOptions{})
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	got := map[string]string{}
+	for i := range list.Items {
+		if o := &list.Items[i]; o.Name != p.anchor.Name && o.Name != "kube-root-ca.crt" {
+			got[o.Name] = o.Data["value"]
+		}
+	}
+	for _, leftover := range []string{"kept", "hook"} { // these stay
+		delete(got, leftover)
+		delete(want, leftover)
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		p.t.Errorf("%s: objects (-want +got):\n%s", when, diff)
+	}
+	deployments, err := p.set.AppsV1().Deployments(p.anchor.Namespace).List(p.t.Context(), metav1.ListOptions{})
+	if err != nil || len(deployments.Items) != 0 {
+		p.t.Errorf("%s: %d Deployments, %v", when, len(deployments.Items), err)
+	}
+	p.verifyHistory(when)
+}
+
+func (p *place) verifyHistory(when string) {
+	p.t.Helper()
+	secrets, err := p.set.CoreV1().Secrets(p.anchor.Namespace).List(p.t.Context(), metav1.ListOptions{LabelSelector: "owner=helm"})
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	deployed := 0
+	for i := range secrets.Items {
+		s := &secrets.Items[i]
+		status := common.Status(s.Labels["status"])
+		if status == common.StatusDeployed {
+			deployed++
+		}
+		if status.IsPending() || len(s.OwnerReferences) != 1 || s.OwnerReferences[0].UID != p.anchor.UID {
+			p.t.Errorf("%s: revision %s is %s, owned by %v", when, s.Name, status, s.OwnerReferences)
+		}
+	}
+	if deployed != 1 || len(secrets.Items) > release.MaxHistory {
+		p.t.Errorf("%s: %d revisions, %d of them deployed", when, len(secrets.Items), deployed)
+	}
+}
+
+// TestKilledAfterEachWrite kills the releaser after each of its writes, in an install, an upgrade, and a rollback. The next attempt
+// leaves the objects of its version and no others, and no revision that is pending.
+func TestKilledAfterEachWrite(t *testing.T) {
+	env := &envtest.Environment{}
+	if _, err := env.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = env.Stop() })
+	admin, err := env.AddUser(envtest.User{Name: "admin", Groups: []string{"system:masters"}}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	text, err := admin.KubeConfig()
+	if err != nil {
+		t.Fatal(err)
+	}
+	config := t.TempDir() + "/kubeconfig"
+	if err := os.WriteFile(config, text, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	set := kubernetes.NewForConfigOrDie(env.Config)
+	points := 0
+	for _, tc := range []struct {
+		name    string
+		before  []string // versions that are released before
+		version string
+		last    bool
+		next    string
+	}{
+		{"install", nil, "1.0.0", false, "1.0.0"},
+		{"install, and another version follows", nil, "1.0.0", false, "2.0.0"},
+		{"upgrade", []string{"1.0.0"}, "2.0.0", false, "2.0.0"},
+		{"upgrade, and the old version follows", []string{"1.0.0"}, "2.0.0", false, "1.0.0"},
+		{"rollback", []string{"1.0.0", "2.0.0"}, "3.0.0", true, "2.0.0"},
+		{"rollback, and another version follows", []string{"1.0.0", "2.0.0"}, "3.0.0", true, "1.0.0"},
+		{"uninstall", nil, "3.0.0", true, "2.0.0"},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			for writes := int64(0); ; writes++ {
+				p := newPlace(t, config, set)
+				for _, v := range tc.before {
+					if r, _ := p.attempt(v, false, 1<<30); r.Outcome != release.Ready {
+						t.Fatalf("version %s: %+v", v, r)
+					}
+				}
+				report, killed := p.attempt(tc.version, tc.last, writes)
+				if !killed {
+					if tc.version == tc.next && !tc.last && report.Outcome != release.Ready {
+						t.Errorf("not killed: %+v", report)
+					}
+					t.Logf("%d writes", writes)
+					return
+				}
+				points++
+				when := fmt.Sprintf("killed after %d writes", writes)
+				report, _ = p.attempt(tc.next, false, 1<<30)
+				if report.Outcome != release.Ready {
+					t.Errorf("%s: the next attempt: %+v", when, report)
+					continue
+				}
+				p.verify(tc.next, when)
+			}
+		})
+	}
+	if points < 30 {
+		t.Errorf("%d points, want at least 30", points)
+	}
+	t.Logf("killed at %d points", points)
+}
