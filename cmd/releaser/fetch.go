@@ -94,20 +94,11 @@ func fromRepository(ctx context.Context, c release.Chart) ([]*archive.BufferedFi
 	if err != nil {
 		return nil, err
 	}
-	var index repo.IndexFile
-	if err := yaml.Unmarshal(b, &index); err != nil {
-		return nil, &problem{reason: release.ReasonChartInvalid, text: fmt.Sprintf("%sindex.yaml is no index of a repository: %v", base, err)}
-	}
-	index.SortEntries()
-	found, err := index.Get(c.Name, c.Version)
-	if err != nil || found == nil || found.Metadata == nil || len(found.URLs) == 0 {
-		return nil, &problem{reason: release.ReasonChartNotFound, text: fmt.Sprintf("%s has no chart %s of version %q: correct chart.name or collector.version", base, c.Name, c.Version)}
-	}
-	where, err := base.Parse(found.URLs[0])
+	where, indexed, err := find(b, base, c)
 	if err != nil {
-		return nil, &problem{reason: release.ReasonChartInvalid, text: "the URL of the chart in the repository's index: " + err.Error()}
+		return nil, err
 	}
-	if where.Host != base.Host {
+	if where.Host != base.Host || where.Scheme != base.Scheme {
 		login = nil // another server gets no credentials
 	}
 	if b, err = get(ctx, client, where, login, maxChart); err != nil {
@@ -115,12 +106,29 @@ func fromRepository(ctx context.Context, c release.Chart) ([]*archive.BufferedFi
 	}
 	sum := sha256.Sum256(b)
 	digest := "sha256:" + hex.EncodeToString(sum[:])
-	for what, want := range map[string]string{"chart.digest": c.Digest, "the repository's index": found.Digest} {
+	for what, want := range map[string]string{"chart.digest": c.Digest, "the repository's index": indexed} {
 		if want != "" && strings.TrimPrefix(want, "sha256:") != strings.TrimPrefix(digest, "sha256:") {
 			return nil, mismatch(where.String(), digest, what, want)
 		}
 	}
 	return unpack(b)
+}
+
+// find returns where the chart is according to the index of its repository, and its digest there.
+func find(text []byte, base *url.URL, c release.Chart) (where *url.URL, digest string, err error) {
+	var index repo.IndexFile
+	if err := yaml.Unmarshal(text, &index); err != nil {
+		return nil, "", &problem{reason: release.ReasonChartInvalid, text: fmt.Sprintf("%sindex.yaml is no index of a repository: %v", base, err)}
+	}
+	index.SortEntries()
+	found, err := index.Get(c.Name, c.Version)
+	if err != nil || found == nil || found.Metadata == nil || len(found.URLs) == 0 {
+		return nil, "", &problem{reason: release.ReasonChartNotFound, text: fmt.Sprintf("%s has no chart %s of version %q: correct chart.name or collector.version", base, c.Name, c.Version)}
+	}
+	if where, err = base.Parse(found.URLs[0]); err != nil {
+		return nil, "", &problem{reason: release.ReasonChartInvalid, text: "the URL of the chart in the repository's index: " + err.Error()}
+	}
+	return where, found.Digest, nil
 }
 
 func mismatch(where, digest, what, want string) error {
@@ -140,7 +148,7 @@ func get(ctx context.Context, client *http.Client, from *url.URL, login *credent
 	if err != nil {
 		return nil, &problem{reason: release.ReasonUnavailable, retry: true, uncounted: true, text: "get the chart: " + err.Error()}
 	}
-	defer resp.Body.Close() //nolint:errcheck // it was read
+	defer resp.Body.Close()
 	if resp.StatusCode != http.StatusOK {
 		return nil, refusedBy(from.String(), resp.StatusCode, resp.Status)
 	}
