@@ -155,10 +155,37 @@ type CollectorSpec struct {
 	// +optional
 	Upgrade *CollectorAction `json:"upgrade,omitempty"`
 
+	// drift says what happens when others have changed or deleted objects of the release; by default Ignore.
+	// +optional
+	// +kubebuilder:default=Ignore
+	Drift CollectorDrift `json:"drift,omitempty"`
+
+	// interval between looking at the objects, unless drift is Ignore: seconds or a duration; 30 s to 24 h, by default 10m.
+	// +optional
+	// +kubebuilder:validation:MaxLength=16
+	// +kubebuilder:validation:XValidation:rule="self.matches('^([0-9]{1,6}|([0-9]{1,6}h)?([0-9]{1,6}m)?([0-9]{1,6}s)?)$') && self != ''",message="interval must be seconds, like \"600\", or hours, minutes and seconds, like \"90s\" or \"10m\""
+	// +kubebuilder:validation:XValidation:rule="!self.matches('^([0-9]{1,6}|([0-9]{1,6}h)?([0-9]{1,6}m)?([0-9]{1,6}s)?)$') || self == '' || (self.matches('^[0-9]+$') ? (int(self) >= 30 && int(self) <= 86400) : (duration(self) >= duration('30s') && duration(self) <= duration('24h')))",message="interval must lie between 30s and 24h"
+	Interval string `json:"interval,omitempty"`
+
 	// suspend keeps the release as it is, whatever else changes.
 	// +optional
 	Suspend bool `json:"suspend,omitempty"`
 }
+
+// CollectorDrift is what the operator does about objects of a release that others have changed or deleted.
+//
+// +kubebuilder:validation:Enum=Repair;Warn;Ignore
+type CollectorDrift string
+
+// Values of CollectorDrift.
+const (
+	// DriftRepair makes them as the chart says.
+	DriftRepair CollectorDrift = "Repair"
+	// DriftWarn names them in the condition Ready.
+	DriftWarn CollectorDrift = "Warn"
+	// DriftIgnore does not look at them.
+	DriftIgnore CollectorDrift = "Ignore"
+)
 
 // CollectorAction bounds the attempts to install or to upgrade.
 type CollectorAction struct {
@@ -253,6 +280,10 @@ type CollectorStatus struct {
 	ReleasedGeneration int64 `json:"releasedGeneration,omitempty"`
 	// +optional
 	StalledGeneration int64 `json:"stalledGeneration,omitempty"`
+
+	// checked is when the objects were last as the chart says, or were found to differ.
+	// +optional
+	Checked *metav1.Time `json:"checked,omitempty"`
 
 	// job of the current or the last attempt. It has the releaser's log.
 	// +optional

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"log/slog"
 	"slices"
+	"strings"
 	"time"
 
 	"helm.sh/helm/v4/pkg/action"
@@ -56,7 +57,7 @@ func newAttempt(q *release.Request, flags *genericclioptions.ConfigFlags) (*atte
 	config.Releases.MaxHistory = release.MaxHistory
 	return &attempt{
 		request: q, source: sources[q.Chart.Source], config: config, client: client, records: owned,
-		render: &renderer{namespace: q.Namespace, owner: ownerOf(q.Anchor), mapper: mapper},
+		render: &renderer{release: q.Release, namespace: q.Namespace, owner: ownerOf(q.Anchor), mapper: mapper},
 	}, nil
 }
 
@@ -87,7 +88,7 @@ func (a *attempt) bring(ctx context.Context) release.Report {
 		return failed(err)
 	}
 	if n := len(history); n > 0 && isUpToDate(history[n-1], in) {
-		return a.success(release.ReasonUpToDate, history[:n-1])
+		return a.upToDate(ctx, in, history)
 	}
 	if err := a.dryRun(ctx, in, history); err != nil {
 		return failed(err)
@@ -99,6 +100,29 @@ func (a *attempt) bring(ctx context.Context) release.Report {
 		return a.success(release.ReasonReleased, history)
 	}
 	return a.remediate(failedRelease(ctx, err), history)
+}
+
+// upToDate looks at the objects of a release that is as requested, and repairs them, as far as that is requested.
+func (a *attempt) upToDate(ctx context.Context, in *input, history []*helmrelease.Release) release.Report {
+	earlier, last := history[:len(history)-1], history[len(history)-1]
+	if a.request.Drift == "" {
+		return a.success(release.ReasonUpToDate, earlier)
+	}
+	drifted, err := a.drifted(last)
+	switch {
+	case err != nil:
+		return failed(err)
+	case len(drifted) == 0:
+		return a.success(release.ReasonUpToDate, earlier)
+	case a.request.Drift == release.DriftWarn:
+		return release.Report{Outcome: release.Ready, Reason: release.ReasonDrifted, Message: "others have changed the release: " + strings.Join(drifted, ", ")}
+	}
+	if err := a.act(ctx, in, history); err != nil {
+		return failedRelease(ctx, err) // not rolled back: the last revision has the same objects
+	}
+	report := a.success(release.ReasonDriftRepaired, earlier)
+	report.Message = "others had changed the release, and it is as the chart says again: " + strings.Join(drifted, ", ")
+	return report
 }
 
 // isUpToDate reports whether the last revision was made of the same chart and values, and became ready. A rollback is not awaited.

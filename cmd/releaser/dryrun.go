@@ -7,8 +7,11 @@ import (
 
 	"helm.sh/helm/v4/pkg/action"
 	helmrelease "helm.sh/helm/v4/pkg/release/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/cli-runtime/pkg/resource"
 )
@@ -45,24 +48,71 @@ func (a *attempt) dryRun(ctx context.Context, in *input, history []*helmrelease.
 		if err != nil {
 			return err
 		}
-		return dryApply(info)
+		_, err = dryApply(info)
+		return err
 	})
 }
 
-func dryApply(info *resource.Info) error {
+// drifted names the objects of a revision that are missing, or that differ from what the API server would make of the chart's ones.
+// Fields that the chart does not set may differ.
+func (a *attempt) drifted(r *helmrelease.Release) (names []string, err error) {
+	objects, err := a.client.Build(strings.NewReader(r.Manifest), false)
+	if err != nil {
+		return nil, err
+	}
+	err = objects.Visit(func(info *resource.Info, err error) error {
+		if err != nil {
+			return err
+		}
+		name := info.Mapping.GroupVersionKind.Kind + " " + info.Name
+		live, err := resource.NewHelper(info.Client, info.Mapping).Get(info.Namespace, info.Name)
+		if apierrors.IsNotFound(err) {
+			names = append(names, name+" is missing")
+			return nil
+		}
+		if err != nil {
+			return fmt.Errorf("get %s: %w", name, err)
+		}
+		applied, err := dryApply(info)
+		if err != nil {
+			return err
+		}
+		if !equality.Semantic.DeepEqual(comparable(live), comparable(applied)) {
+			names = append(names, name+" differs")
+		}
+		return nil
+	})
+	return names, err
+}
+
+// comparable returns the content of an object without what each write changes.
+func comparable(o runtime.Object) map[string]any {
+	u, ok := o.(*unstructured.Unstructured)
+	if !ok {
+		return nil
+	}
+	content := u.DeepCopy()
+	content.SetManagedFields(nil)
+	content.SetResourceVersion("")
+	content.SetGeneration(0)
+	return content.Object
+}
+
+// dryApply returns what the API server would make of an object.
+func dryApply(info *resource.Info) (runtime.Object, error) {
 	u, ok := info.Object.(*unstructured.Unstructured)
 	if !ok {
-		return fmt.Errorf("check %s %s: it is a %T", info.Mapping.GroupVersionKind.Kind, info.Name, info.Object)
+		return nil, fmt.Errorf("check %s %s: it is a %T", info.Mapping.GroupVersionKind.Kind, info.Name, info.Object)
 	}
 	b, err := u.MarshalJSON()
 	if err != nil {
-		return fmt.Errorf("check %s %s: %w", info.Mapping.GroupVersionKind.Kind, info.Name, err)
+		return nil, fmt.Errorf("check %s %s: %w", info.Mapping.GroupVersionKind.Kind, info.Name, err)
 	}
 	force := true
-	_, err = resource.NewHelper(info.Client, info.Mapping).DryRun(true).WithFieldManager(fieldManager).
+	applied, err := resource.NewHelper(info.Client, info.Mapping).DryRun(true).WithFieldManager(fieldManager).
 		Patch(info.Namespace, info.Name, types.ApplyPatchType, b, &metav1.PatchOptions{Force: &force})
 	if err != nil {
-		return fmt.Errorf("%s %s: %w", info.Mapping.GroupVersionKind.Kind, info.Name, err)
+		return nil, fmt.Errorf("%s %s: %w", info.Mapping.GroupVersionKind.Kind, info.Name, err)
 	}
-	return nil
+	return applied, nil
 }

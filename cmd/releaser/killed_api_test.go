@@ -19,6 +19,7 @@ import (
 	"helm.sh/helm/v4/pkg/release/common"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/cli-runtime/pkg/genericclioptions"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
@@ -81,6 +82,7 @@ type place struct {
 	config string // of the releaser
 	set    kubernetes.Interface
 	anchor *corev1.ConfigMap
+	drift  release.Drift
 }
 
 func newPlace(t *testing.T, config string, set kubernetes.Interface) *place {
@@ -109,7 +111,7 @@ func (p *place) attempt(version string, last bool, writes int64) (report release
 		return c
 	}
 	q := &release.Request{
-		Release: "r", Namespace: p.anchor.Namespace, Anchor: release.Anchor{Name: p.anchor.Name, UID: string(p.anchor.UID)}, Chart: release.Chart{Version: version},
+		Release: "r", Namespace: p.anchor.Namespace, Anchor: release.Anchor{Name: p.anchor.Name, UID: string(p.anchor.UID)}, Chart: release.Chart{Version: version}, Drift: p.drift,
 		Install: release.Action{Seconds: 2, Last: last}, Upgrade: release.Action{Seconds: 2, Last: last},
 	}
 	a, err := newAttempt(q, flags)
@@ -176,24 +178,7 @@ func (p *place) verifyHistory(when string) {
 // TestKilledAfterEachWrite kills the releaser after each of its writes, in an install, an upgrade, and a rollback. The next attempt
 // leaves the objects of its version and no others, and no revision that is pending.
 func TestKilledAfterEachWrite(t *testing.T) {
-	env := &envtest.Environment{}
-	if _, err := env.Start(); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = env.Stop() })
-	admin, err := env.AddUser(envtest.User{Name: "admin", Groups: []string{"system:masters"}}, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	text, err := admin.KubeConfig()
-	if err != nil {
-		t.Fatal(err)
-	}
-	config := t.TempDir() + "/kubeconfig"
-	if err := os.WriteFile(config, text, 0o600); err != nil {
-		t.Fatal(err)
-	}
-	set := kubernetes.NewForConfigOrDie(env.Config)
+	config, set := startAPI(t)
 	points := 0
 	for _, tc := range []struct {
 		name    string
@@ -241,4 +226,74 @@ func TestKilledAfterEachWrite(t *testing.T) {
 		t.Errorf("%d points, want at least 30", points)
 	}
 	t.Logf("killed at %d points", points)
+}
+
+// startAPI starts an API server, and returns a kubeconfig and a client.
+func startAPI(t *testing.T) (config string, set kubernetes.Interface) {
+	t.Helper()
+	env := &envtest.Environment{}
+	if _, err := env.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = env.Stop() })
+	admin, err := env.AddUser(envtest.User{Name: "admin", Groups: []string{"system:masters"}}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	text, err := admin.KubeConfig()
+	if err != nil {
+		t.Fatal(err)
+	}
+	config = t.TempDir() + "/kubeconfig"
+	if err := os.WriteFile(config, text, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	set = kubernetes.NewForConfigOrDie(env.Config)
+	return config, set
+}
+
+// TestDrift changes and deletes objects of a release behind Helm's back.
+func TestDrift(t *testing.T) {
+	config, set := startAPI(t)
+	p := newPlace(t, config, set)
+	p.drift = release.DriftWarn
+	expect := func(reason string, texts ...string) {
+		t.Helper()
+		r, _ := p.attempt("1.0.0", false, 1<<30)
+		if r.Outcome != release.Ready || r.Reason != reason {
+			t.Errorf("%+v, want %s", r, reason)
+		}
+		for _, text := range texts {
+			if !strings.Contains(r.Message, text) {
+				t.Errorf("message %q, want %q", r.Message, text)
+			}
+		}
+	}
+	expect(release.ReasonReleased)
+	expect(release.ReasonUpToDate)
+	maps := set.CoreV1().ConfigMaps(p.anchor.Namespace)
+	patch := func(text string) {
+		t.Helper()
+		if _, err := maps.Patch(t.Context(), "a", types.MergePatchType, []byte(text), metav1.PatchOptions{}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	patch(`{"data": {"own": "x"}, "metadata": {"labels": {"team": "x"}}}`)
+	expect(release.ReasonUpToDate) // the chart does not set these
+	patch(`{"data": {"value": "changed"}}`)
+	if err := maps.Delete(t.Context(), "b", metav1.DeleteOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	expect(release.ReasonDrifted, "ConfigMap a differs", "ConfigMap b is missing")
+	expect(release.ReasonDrifted, "ConfigMap a differs", "ConfigMap b is missing")
+	p.drift = ""
+	expect(release.ReasonUpToDate)
+	p.drift = release.DriftRepair
+	expect(release.ReasonDriftRepaired, "ConfigMap a differs", "ConfigMap b is missing")
+	expect(release.ReasonUpToDate)
+	a, err := maps.Get(t.Context(), "a", metav1.GetOptions{})
+	if err != nil || a.Data["value"] != "1" || a.Data["own"] != "x" {
+		t.Errorf("%v, %v", a.Data, err)
+	}
+	p.verify("1.0.0", "repaired")
 }

@@ -178,18 +178,19 @@ func newRenderer() *renderer {
 	m := apimeta.NewDefaultRESTMapper(nil)
 	m.Add(schema.GroupVersionKind{Version: "v1", Kind: "ConfigMap"}, apimeta.RESTScopeNamespace)
 	m.Add(schema.GroupVersionKind{Group: "rbac.authorization.k8s.io", Version: "v1", Kind: "ClusterRole"}, apimeta.RESTScopeRoot)
-	return &renderer{namespace: "acme", owner: ownerOf(release.Anchor{Name: "anchor", UID: "u"}), mapper: m}
+	return &renderer{release: "r", namespace: "acme", owner: ownerOf(release.Anchor{Name: "anchor", UID: "u"}), mapper: m}
 }
 
 func TestRender(t *testing.T) {
 	const head = "apiVersion: v1\nkind: ConfigMap\nmetadata:\n  name: a\n"
-	const owner = "  ownerReferences:\n  - apiVersion: v1\n    kind: ConfigMap\n    name: anchor\n    uid: u\n"
+	const helm = "  annotations:\n    meta.helm.sh/release-name: 'r'\n    meta.helm.sh/release-namespace: 'acme'\n  labels:\n    app.kubernetes.io/managed-by: 'Helm'\n"
+	const owner = helm + "  ownerReferences:\n  - apiVersion: v1\n    kind: ConfigMap\n    name: anchor\n    uid: u\n"
 	for name, tc := range map[string]struct {
 		in, want, reason, text string
 	}{
 		"an object":           {in: head, want: head + owner},
 		"its own namespace":   {in: head + "  namespace: acme\n", want: head + "  namespace: acme\n" + owner},
-		"one that stays":      {in: head + "  annotations:\n    helm.sh/resource-policy: keep\n", want: head + "  annotations:\n    helm.sh/resource-policy: keep\n"},
+		"one that stays":      {in: head + "  annotations:\n    helm.sh/resource-policy: keep\n", want: head + "  annotations:\n    helm.sh/resource-policy: keep\n    meta.helm.sh/release-name: 'r'\n    meta.helm.sh/release-namespace: 'acme'\n  labels:\n    app.kubernetes.io/managed-by: 'Helm'\n"},
 		"another namespace":   {in: head + "  namespace: kube-system\n", reason: release.ReasonScopeRefused, text: "ConfigMap a in namespace kube-system"},
 		"of the cluster":      {in: "apiVersion: rbac.authorization.k8s.io/v1\nkind: ClusterRole\nmetadata: {name: x}\n", reason: release.ReasonScopeRefused, text: "ClusterRole x (of the cluster)"},
 		"in a list":           {in: "apiVersion: v1\nkind: List\nitems:\n- apiVersion: rbac.authorization.k8s.io/v1\n  kind: ClusterRole\n  metadata: {name: x}\n", reason: release.ReasonScopeRefused, text: "ClusterRole x"},

@@ -21,6 +21,7 @@ import (
 // renderer checks and completes the objects of a chart, hooks included: all must be in the release's namespace, and the anchor owns
 // them. It implements Helm's PostRenderer.
 type renderer struct {
+	release   string
 	namespace string
 	owner     metav1.OwnerReference
 	mapper    apimeta.RESTMapper
@@ -40,7 +41,7 @@ func (r *renderer) Run(rendered *bytes.Buffer) (*bytes.Buffer, error) {
 			outside = append(outside, out)
 			continue
 		}
-		if err := r.own(n); err != nil {
+		if err := r.complete(n); err != nil {
 			return nil, err
 		}
 	}
@@ -71,8 +72,17 @@ func (r *renderer) outside(n *kyaml.RNode) (string, error) {
 	return "", nil
 }
 
-// own makes the anchor an owner, unless the chart says that the object stays when the release goes.
-func (r *renderer) own(n *kyaml.RNode) error {
+// complete writes into an object what Helm would add when it applies it, so that a stored manifest has all that Helm owns, and makes the
+// anchor an owner, unless the chart says that the object stays when the release goes.
+func (r *renderer) complete(n *kyaml.RNode) error {
+	for _, set := range []kyaml.Filter{
+		kyaml.SetLabel("app.kubernetes.io/managed-by", "Helm"),
+		kyaml.SetAnnotation("meta.helm.sh/release-name", r.release), kyaml.SetAnnotation("meta.helm.sh/release-namespace", r.namespace),
+	} {
+		if err := n.PipeE(set); err != nil {
+			return fmt.Errorf("label %s %s: %w", n.GetKind(), n.GetName(), err)
+		}
+	}
 	if n.GetAnnotations()[kube.ResourcePolicyAnno] == kube.KeepPolicy {
 		return nil
 	}

@@ -31,6 +31,8 @@ const (
 
 	defaultTimeout = 5 * time.Minute
 	defaultRetries = 3
+	// defaultInterval between looking for drift.
+	defaultInterval = 10 * time.Minute
 	// extraTime of a Job beyond the timeout: its image is pulled, the chart is rendered, and a failed release is made good.
 	extraTime = 3 * time.Minute
 
@@ -73,12 +75,29 @@ func BuildRequest(c *sondev1.Collector, anchor *corev1.ConfigMap) *release.Reque
 			"cluster": c.Spec.Cluster,
 			"tenant":  map[string]any{"id": c.Spec.Tenant.ID, "reference": c.Spec.Tenant.Reference, "instance": c.Spec.Tenant.Instance},
 		},
+		Drift:   driftOf(c),
 		Install: action(c.Spec.Install, c.Status.Failures), Upgrade: action(c.Spec.Upgrade, c.Status.Failures),
 	}
 	if v := c.Spec.Values; v != nil {
 		q.Values = v.Raw
 	}
 	return q
+}
+
+// driftOf returns what the releaser does about drift: empty if it does not look.
+func driftOf(c *sondev1.Collector) release.Drift {
+	if c.Spec.Drift == sondev1.DriftIgnore {
+		return ""
+	}
+	return release.Drift(c.Spec.Drift)
+}
+
+func intervalOf(c *sondev1.Collector) time.Duration {
+	d, err := duration.Parse(c.Spec.Interval)
+	if err != nil || d <= 0 {
+		return defaultInterval
+	}
+	return d
 }
 
 func chartOf(c *sondev1.Collector) release.Chart {

@@ -6,6 +6,7 @@ import (
 
 	sondev1 "github.com/sonde-operator/sonde/api/v1alpha1"
 	"github.com/sonde-operator/sonde/internal/operator/pause"
+	"github.com/sonde-operator/sonde/internal/wire/release"
 )
 
 // plan is what follows for a Collector.
@@ -45,8 +46,8 @@ func planFor(o *observation) plan {
 		return plan{state: stalled, reason: sondev1.ReasonNotAdmitted, message: o.refused}
 	case c.Spec.Suspend:
 		return plan{state: held, reason: sondev1.ReasonSuspended, message: "spec.suspend is true: the release stays as it is"}
-	case s.ReleasedGeneration == c.Generation:
-		return plan{state: ready, reason: sondev1.ReasonUpToDate, message: fmt.Sprintf("revision %d of chart version %s is deployed, and its objects are ready", s.Revision, s.ChartVersion)}
+	case s.ReleasedGeneration == c.Generation && !o.checkIsDue():
+		return o.ready()
 	case s.StalledGeneration == c.Generation:
 		reason, message := sondev1.ReasonNotReleased, "the last attempt failed"
 		if released := condition(c, sondev1.ConditionReleased); released != nil {
@@ -70,11 +71,33 @@ func planFor(o *observation) plan {
 	return plan{state: reconciling, reason: sondev1.ReasonReleasing, message: "a Job runs Helm", start: true}
 }
 
+// ready is the plan of a release that is as the spec says.
+func (o *observation) ready() plan {
+	s := &o.collector.Status
+	p := plan{state: ready, reason: sondev1.ReasonUpToDate, message: fmt.Sprintf("revision %d of chart version %s is deployed, and its objects are ready", s.Revision, s.ChartVersion)}
+	if released := condition(o.collector, sondev1.ConditionReleased); released != nil && released.Reason == release.ReasonDrifted {
+		p.reason, p.message = released.Reason, released.Message
+	}
+	if driftOf(o.collector) != "" && s.Checked != nil {
+		p.after = max(s.Checked.Add(intervalOf(o.collector)).Sub(o.now), time.Second)
+	}
+	return p
+}
+
+// checkIsDue reports whether it is time to look at the objects of a release that is as the spec says.
+func (o *observation) checkIsDue() bool {
+	checked := o.collector.Status.Checked
+	return driftOf(o.collector) != "" && !o.paused && (checked == nil || !o.now.Before(checked.Add(intervalOf(o.collector))))
+}
+
 // busy returns the plan of a Collector whose releaser runs.
 func (o *observation) busy() (plan, bool) {
 	p := plan{state: reconciling, reason: sondev1.ReasonReleasing}
 	last := o.last()
 	switch {
+	case last != nil && !last.ended() && last.generation == o.collector.Generation && o.collector.Status.ReleasedGeneration == last.generation:
+		p = o.ready() // the Job only looks for drift
+		p.after = 0
 	case last != nil && !last.ended():
 		p.message = "Job " + last.job.Name + " runs Helm"
 		if w := waiting(last); w != "" {

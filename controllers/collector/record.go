@@ -74,6 +74,7 @@ func (o *observation) recordOutcome(r *release.Report, generation int64) {
 		o.set(sondev1.ConditionReleased, metav1.ConditionTrue, r.Reason, r.Message)
 		o.set(sondev1.ConditionRemediated, metav1.ConditionFalse, sondev1.ReasonNothingFailed, "the last attempt succeeded")
 		s.ReleasedGeneration = generation
+		s.Checked = new(metav1.NewTime(o.now.Truncate(time.Second)))
 		if current {
 			s.Attempts, s.Failures, s.NextAttempt = 0, 0, nil
 		}

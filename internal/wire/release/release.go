@@ -57,10 +57,21 @@ type Request struct {
 	Values json.RawMessage `json:"values,omitempty"`
 	// Global are the chart's global values. They win over all others.
 	Global map[string]any `json:"global,omitempty"`
+	// Drift says what to do if the release is as requested, but its objects were changed or deleted.
+	Drift Drift `json:"drift,omitempty"`
 	// Install and Upgrade bound the attempt.
 	Install Action `json:"install"`
 	Upgrade Action `json:"upgrade"`
 }
+
+// Drift is what to do about objects that were changed or deleted since the release.
+type Drift string
+
+// Values of Drift. Empty means that the objects are not looked at.
+const (
+	DriftWarn   Drift = "Warn"
+	DriftRepair Drift = "Repair"
+)
 
 // Action bounds an attempt to install, or to upgrade.
 type Action struct {
@@ -136,6 +147,8 @@ const (
 const (
 	ReasonReleased         = "Released"         //
 	ReasonUpToDate         = "UpToDate"         // the release was as requested already
+	ReasonDrifted          = "Drifted"          // objects were changed or deleted since the release
+	ReasonDriftRepaired    = "DriftRepaired"    // and they are as the chart says again
 	ReasonBadValues        = "BadValues"        // the values are no base64 or no YAML
 	ReasonSchemaInvalid    = "SchemaInvalid"    // the chart's schema refuses the values, or is itself refused
 	ReasonChartNotFound    = "ChartNotFound"    // no chart has this version
