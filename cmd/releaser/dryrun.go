@@ -77,7 +77,7 @@ func (a *attempt) drifted(r *helmrelease.Release) (names []string, err error) {
 		if err != nil {
 			return err
 		}
-		if !equality.Semantic.DeepEqual(comparable(live), comparable(applied)) {
+		if !equality.Semantic.DeepEqual(contentOf(live), contentOf(applied)) {
 			names = append(names, name+" differs")
 		}
 		return nil
@@ -85,8 +85,8 @@ func (a *attempt) drifted(r *helmrelease.Release) (names []string, err error) {
 	return names, err
 }
 
-// comparable returns the content of an object without what each write changes.
-func comparable(o runtime.Object) map[string]any {
+// contentOf returns the content of an object without what each write changes.
+func contentOf(o runtime.Object) map[string]any {
 	u, ok := o.(*unstructured.Unstructured)
 	if !ok {
 		return nil

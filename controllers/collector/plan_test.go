@@ -83,15 +83,21 @@ func TestPlan(t *testing.T) {
 		"suspended":             {observed: []set{func(o *observation) { o.collector.Spec.Suspend = true }}, state: held, reason: sondev1.ReasonSuspended},
 		"paused":                {observed: []set{func(o *observation) { o.paused = true }}, state: held, reason: sondev1.ReasonPaused},
 		"paused, and ready":     {observed: []set{func(o *observation) { o.paused = true }, status(func(s *sondev1.CollectorStatus) { s.ReleasedGeneration = 2 })}, state: ready, reason: sondev1.ReasonUpToDate},
-		"drift is due": {observed: []set{status(func(s *sondev1.CollectorStatus) { s.ReleasedGeneration = 2 }), func(o *observation) { o.collector.Spec.Drift = sondev1.DriftWarn }},
-			state: reconciling, reason: sondev1.ReasonReleasing, start: true},
+		"drift is due": {
+			observed: []set{status(func(s *sondev1.CollectorStatus) { s.ReleasedGeneration = 2 }), func(o *observation) { o.collector.Spec.Drift = sondev1.DriftWarn }},
+			state:    reconciling, reason: sondev1.ReasonReleasing, start: true,
+		},
 		"drift was looked for": {observed: []set{status(func(s *sondev1.CollectorStatus) {
 			s.ReleasedGeneration, s.Checked = 2, new(metav1.NewTime(now.Add(-time.Minute)))
 		}), func(o *observation) { o.collector.Spec.Drift, o.collector.Spec.Interval = sondev1.DriftRepair, "3m" }}, state: ready, reason: sondev1.ReasonUpToDate, after: 2 * time.Minute},
-		"drift is looked for": {observed: []set{status(func(s *sondev1.CollectorStatus) { s.ReleasedGeneration = 2 }), func(o *observation) { o.collector.Spec.Drift = sondev1.DriftWarn }, runs(newRun(2, ""))},
-			state: ready, reason: sondev1.ReasonUpToDate},
-		"drifted": {observed: []set{runs(newRun(2, reportText(t, release.Report{Outcome: release.Ready, Reason: release.ReasonDrifted}))), func(o *observation) { o.collector.Spec.Drift = sondev1.DriftWarn }},
-			state: ready, reason: release.ReasonDrifted, after: 10 * time.Minute},
+		"drift is looked for": {
+			observed: []set{status(func(s *sondev1.CollectorStatus) { s.ReleasedGeneration = 2 }), func(o *observation) { o.collector.Spec.Drift = sondev1.DriftWarn }, runs(newRun(2, ""))},
+			state:    ready, reason: sondev1.ReasonUpToDate,
+		},
+		"drifted": {
+			observed: []set{runs(newRun(2, reportText(t, release.Report{Outcome: release.Ready, Reason: release.ReasonDrifted}))), func(o *observation) { o.collector.Spec.Drift = sondev1.DriftWarn }},
+			state:    ready, reason: release.ReasonDrifted, after: 10 * time.Minute,
+		},
 		"many run":      {observed: []set{func(o *observation) { o.running = maxRunning }}, state: reconciling, reason: sondev1.ReasonQueued, after: queuedDelay},
 		"many run here": {observed: []set{func(o *observation) { o.running, o.runningHere = maxRunning/2, maxRunning/2 }}, state: reconciling, reason: sondev1.ReasonQueued, after: queuedDelay},
 		"a stray Pod":   {observed: []set{func(o *observation) { o.stray = "p" }}, state: reconciling, reason: sondev1.ReasonReleasing, after: queuedDelay},
