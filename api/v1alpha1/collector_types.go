@@ -72,7 +72,7 @@ const (
 // CollectorChart says which chart is installed.
 //
 // +kubebuilder:validation:XValidation:rule="!has(self.source) || self.source == 'embedded' ? !has(self.url) && !has(self.digest) && !has(self.secretRef) && !has(self.caBundle) && !has(self.name) : has(self.url)",message="the sources oci and http need a url; the embedded chart has no url, name, digest, secretRef and caBundle"
-// +kubebuilder:validation:XValidation:rule="!has(self.url) || (self.source == 'oci' ? self.url.matches('^oci://[^/@]+/.+$') : self.url.matches('^https?://[^/@]+'))",message="url must be like oci://registry.example.com/charts/collector for oci, and like https://charts.example.com/stable for http; credentials belong into secretRef"
+// +kubebuilder:validation:XValidation:rule="!has(self.url) || (self.source == 'oci' ? self.url.matches('^oci://[^/@]+/.+$') : self.url.matches('^https?://[^/@]+(/.*)?$'))",message="url must be like oci://registry.example.com/charts/collector for oci, and like https://charts.example.com/stable for http; credentials belong into secretRef"
 type CollectorChart struct {
 	// source of the chart; by default embedded.
 	// +optional
