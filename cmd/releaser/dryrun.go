@@ -74,6 +74,10 @@ func (a *attempt) drifted(r *helmrelease.Release) (names []string, err error) {
 			return fmt.Errorf("get %s: %w", name, err)
 		}
 		applied, err := dryApply(info)
+		if apierrors.IsInvalid(err) { // a change that an apply cannot take back, such as another port of a Service with the same name
+			names = append(names, name+" differs, and can only be repaired by deleting it")
+			return nil
+		}
 		if err != nil {
 			return err
 		}

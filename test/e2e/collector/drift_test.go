@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"testing"
 
+	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -16,14 +17,13 @@ import (
 	"github.com/sonde-operator/sonde/test/cluster"
 )
 
-// Others change a port and delete a Secret. The status names both, and then they are repaired.
+// Others scale the Deployment and delete the Secret. The status names both, and then they are repaired.
 func TestCollectorDrift(t *testing.T) {
 	t.Parallel()
 	ns := cluster.OpenedNamespace(t)
 	c := create(t, ns, map[string]any{"persistence": map[string]any{"enabled": false}})
-	service, secret := &corev1.Service{ObjectMeta: meta(ns)}, &corev1.Secret{ObjectMeta: meta(ns)}
-	port := client.RawPatch(types.JSONPatchType, []byte(`[{"op": "replace", "path": "/spec/ports/0/port", "value": 9}]`))
-	if err := cluster.Admin.Patch(t.Context(), service, port); err != nil {
+	deployment, secret := &appsv1.Deployment{ObjectMeta: meta(ns)}, &corev1.Secret{ObjectMeta: meta(ns)}
+	if err := cluster.Admin.Patch(t.Context(), deployment, client.RawPatch(types.MergePatchType, []byte(`{"spec": {"replicas": 2}}`))); err != nil {
 		t.Fatal(err)
 	}
 	if err := cluster.Admin.Delete(t.Context(), secret); err != nil {
@@ -36,11 +36,11 @@ func TestCollectorDrift(t *testing.T) {
 		if err := cluster.Admin.Get(ctx, client.ObjectKeyFromObject(secret), secret); err != nil {
 			return err
 		}
-		if err := cluster.Admin.Get(ctx, client.ObjectKeyFromObject(service), service); err != nil {
+		if err := cluster.Admin.Get(ctx, client.ObjectKeyFromObject(deployment), deployment); err != nil {
 			return err
 		}
-		if p := service.Spec.Ports[0].Port; p != 4317 {
-			return fmt.Errorf("port %d", p)
+		if n := *deployment.Spec.Replicas; n != 1 {
+			return fmt.Errorf("%d replicas", n)
 		}
 		return nil
 	})
