@@ -115,16 +115,13 @@ func useNumber(d *json.Decoder) *json.Decoder {
 
 // checkSchemas refuses schemas that refer to other documents. Helm would fetch these by HTTP, or read them from the file system.
 func checkSchemas(c *chartv2.Chart) error {
-	for _, c := range append([]*chartv2.Chart{c}, c.Dependencies()...) {
-		if len(c.Schema) > 0 {
-			if err := compile(c.Schema); err != nil {
-				return &problem{reason: release.ReasonSchemaInvalid, text: fmt.Sprintf("values.schema.json of chart %s: %v", c.Name(), err)}
-			}
+	if len(c.Schema) > 0 {
+		if err := compile(c.Schema); err != nil {
+			return &problem{reason: release.ReasonSchemaInvalid, text: fmt.Sprintf("values.schema.json of chart %s: %v", c.Name(), err)}
 		}
-		if c.IsRoot() {
-			continue
-		}
-		if err := checkSchemas(c); err != nil {
+	}
+	for _, dependency := range c.Dependencies() {
+		if err := checkSchemas(dependency); err != nil {
 			return err
 		}
 	}

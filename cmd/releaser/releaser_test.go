@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"context"
 	"encoding/base64"
 	"encoding/json"
 	"errors"
@@ -17,6 +18,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"helm.sh/helm/v4/pkg/action"
 	"helm.sh/helm/v4/pkg/chart/common"
+	"helm.sh/helm/v4/pkg/chart/loader/archive"
 	helmrelease "helm.sh/helm/v4/pkg/release/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	apimeta "k8s.io/apimachinery/pkg/api/meta"
@@ -170,6 +172,29 @@ func TestSchemaReachesNothing(t *testing.T) {
 		if err := compile([]byte(schema)); err != nil {
 			t.Errorf("%s: %v", schema, err)
 		}
+	}
+}
+
+// The schemas of subcharts are checked, too, at each depth.
+func TestSchemasOfSubcharts(t *testing.T) {
+	for name, tc := range map[string]struct{ schema, reason string }{
+		"fine":           {`{"type": "object"}`, ""},
+		"refers to more": {`{"$ref": "http://example.com/x"}`, release.ReasonSchemaInvalid},
+	} {
+		t.Run(name, func(t *testing.T) {
+			a := newAttemptOf("")
+			a.source = func(context.Context, release.Chart) ([]*archive.BufferedFile, error) {
+				var files []*archive.BufferedFile
+				for path, chart := range map[string]string{"": "top", "charts/middle/": "middle", "charts/middle/charts/bottom/": "bottom"} {
+					files = append(files, &archive.BufferedFile{Name: path + "Chart.yaml", Data: []byte("apiVersion: v2\nversion: 1.0.0\nname: " + chart + "\n")})
+				}
+				return append(files, &archive.BufferedFile{Name: "charts/middle/charts/bottom/values.schema.json", Data: []byte(tc.schema)}), nil
+			}
+			_, err := a.read(t.Context())
+			if got := reasonOf(err); got != tc.reason || err != nil && !strings.Contains(err.Error(), "chart bottom") {
+				t.Errorf("%s: %v; want %q", got, err, tc.reason)
+			}
+		})
 	}
 }
 
