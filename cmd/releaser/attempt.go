@@ -117,7 +117,10 @@ func (a *attempt) upToDate(ctx context.Context, in *input, history []*helmreleas
 	case a.request.Drift == release.DriftWarn:
 		return release.Report{Outcome: release.Ready, Reason: release.ReasonDrifted, Message: "others have changed the release: " + strings.Join(drifted, ", ")}
 	}
-	if err := a.act(ctx, in, history); err != nil {
+	if err = a.act(ctx, in, history); err == nil {
+		err = a.verify(in)
+	}
+	if err != nil {
 		return failedRelease(ctx, err) // not rolled back: the last revision has the same objects
 	}
 	report := a.success(release.ReasonDriftRepaired, earlier)

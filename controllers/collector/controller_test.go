@@ -325,6 +325,21 @@ func TestLeftSecretIsReplaced(t *testing.T) {
 	}
 }
 
+// Looking for drift needs no right of the requester, who may have left.
+func TestDriftIsLookedForWithoutTheRequester(t *testing.T) {
+	c := newCollector()
+	c.Spec.Drift = sondev1.DriftWarn
+	w := newWorld(t, c)
+	w.pass()
+	w.end(&w.jobs()[0], release.Report{Outcome: release.Ready, Revision: 1})
+	want(t, w.pass(), sondev1.ConditionReady, "True", sondev1.ReasonUpToDate)
+	w.denied = true
+	w.clock.SetTime(w.clock.Now().Add(defaultInterval))
+	if w.pass(); len(w.jobs()) != 2 {
+		t.Errorf("%d Jobs, want a second one", len(w.jobs()))
+	}
+}
+
 // Jobs that users write with the operator's labels hold no place in the queue.
 func TestForgedJobsDoNotCount(t *testing.T) {
 	var forged []client.Object
