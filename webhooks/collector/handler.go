@@ -118,13 +118,18 @@ func checkSpec(s *sondev1.CollectorSpec) error {
 	if _, err := base64.StdEncoding.DecodeString(strings.Join(strings.Fields(s.Collector.Configuration), "")); err != nil {
 		return admission.Invalid("collector.configuration is not base64 (%v): write the output of base64 -w0 values.yaml", err)
 	}
+	return checkTimes(s)
+}
+
+// checkTimes refuses times out of bounds. Each may be left out.
+func checkTimes(s *sondev1.CollectorSpec) error {
 	if s.Interval != "" {
 		if err := admission.CheckTime("interval", s.Interval, 30*time.Second, 24*time.Hour, "between 30s and 24h"); err != nil {
 			return err
 		}
 	}
 	for name, a := range map[string]*sondev1.CollectorAction{"install": s.Install, "upgrade": s.Upgrade} {
-		if a == nil {
+		if a == nil || a.Timeout == "" {
 			continue
 		}
 		if err := admission.CheckTime(name+".timeout", a.Timeout, 10*time.Second, time.Hour, "between 10s and 1h"); err != nil {

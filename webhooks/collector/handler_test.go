@@ -86,6 +86,7 @@ func TestCreate(t *testing.T) {
 		"the operator's":             {home: webhooktest.OperatorNamespace, change: tenant(webhooktest.OperatorNamespace), code: webhooktest.Forbidden, want: []string{"the operator's own"}},
 		"a namespace that is not":    {home: "hub", change: tenant("nowhere"), code: webhooktest.Invalid, want: []string{"nowhere"}},
 		"too large":                  {change: changes{"values": changes{"a": strings.Repeat("x", maxSpec)}}, code: webhooktest.Invalid, want: []string{"may have 512"}},
+		"retries alone":              {change: changes{"install": changes{"retries": 0}, "upgrade": changes{"retries": 5}}},
 		"a long timeout":             {change: changes{"install": changes{"timeout": "2h"}}, code: webhooktest.Invalid, want: []string{"install.timeout", "between 10s and 1h"}},
 	} {
 		t.Run(name, func(t *testing.T) {
