@@ -83,28 +83,22 @@ func (a *attempt) read(ctx context.Context) (*input, error) {
 	return in, err
 }
 
-// values merges those of a request. Later ones win.
+// values returns the values of a request: those of collector.configuration, then values, then global. Later ones win.
 func values(q *release.Request) (map[string]any, error) {
 	document, err := base64.StdEncoding.DecodeString(strings.Join(strings.Fields(q.Configuration), ""))
 	if err != nil {
 		return nil, &problem{reason: release.ReasonBadValues, text: "collector.configuration is not base64: " + err.Error() + ": write the output of base64 -w0 values.yaml"}
 	}
-	merged := map[string]any{}
-	for what, b := range map[string][]byte{"collector.configuration": document} {
-		if err := yaml.Unmarshal(b, &merged, useNumber); err != nil {
-			return nil, &problem{reason: release.ReasonBadValues, text: what + " is not a YAML document with values: " + err.Error()}
-		}
+	var configured, own map[string]any
+	if err := yaml.Unmarshal(document, &configured, useNumber); err != nil {
+		return nil, &problem{reason: release.ReasonBadValues, text: "collector.configuration is not a YAML document with values: " + err.Error()}
 	}
-	own := map[string]any{}
 	if len(q.Values) > 0 {
 		if err := yaml.Unmarshal(q.Values, &own, useNumber); err != nil {
 			return nil, &problem{reason: release.ReasonBadValues, text: "values is not an object: " + err.Error()}
 		}
 	}
-	if merged == nil { // the document was null
-		merged = map[string]any{}
-	}
-	return loader.MergeMaps(loader.MergeMaps(merged, own), map[string]any{"global": q.Global}), nil
+	return loader.MergeMaps(loader.MergeMaps(configured, own), map[string]any{"global": q.Global}), nil
 }
 
 // useNumber keeps large integers: float64 would round them.

@@ -31,9 +31,9 @@ func report(o *observation, p plan) {
 	o.set(sondev1.ConditionReady, isReady, p.reason, p.message)
 	o.set(sondev1.ConditionReconciling, is(reconciling), p.reason, p.message)
 	o.set(sondev1.ConditionStalled, is(stalled), p.reason, p.message)
-	for kind, message := range map[string]string{sondev1.ConditionReleased: "no attempt has ended yet", sondev1.ConditionRemediated: "no attempt has ended yet"} {
+	for _, kind := range []string{sondev1.ConditionReleased, sondev1.ConditionRemediated} {
 		if c := condition(o.collector, kind); c == nil {
-			o.set(kind, metav1.ConditionUnknown, sondev1.ReasonNotReleased, message)
+			o.set(kind, metav1.ConditionUnknown, sondev1.ReasonNotReleased, "no attempt has ended yet")
 		} else {
 			o.set(kind, c.Status, c.Reason, c.Message) // of this generation, too
 		}
