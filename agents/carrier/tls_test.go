@@ -146,7 +146,7 @@ func records(message []byte, size int) []byte {
 	return b
 }
 
-// FuzzServerName checks that more bytes do not change what is decided.
+// FuzzServerName checks that a decision stays the same when more bytes arrive.
 func FuzzServerName(f *testing.F) {
 	whole := newHello(f)
 	f.Add(whole, uint16(len(whole)/2))

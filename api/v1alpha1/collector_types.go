@@ -141,7 +141,7 @@ type CollectorSpec struct {
 	// +optional
 	Chart *CollectorChart `json:"chart,omitempty"`
 
-	// values of the chart. They win over those of collector.configuration.
+	// values of the chart. They override those of collector.configuration.
 	// +optional
 	// +kubebuilder:pruning:PreserveUnknownFields
 	// +kubebuilder:validation:Type=object

@@ -64,7 +64,7 @@ func newAttempt(q *release.Request, flags *genericclioptions.ConfigFlags) (*atte
 // fieldManager of the release's objects.
 const fieldManager = "sonde-releaser"
 
-// make brings the release to what is requested.
+// make installs, upgrades or repairs the release as requested, and reports the result.
 func (a *attempt) make(ctx context.Context) release.Report {
 	report := a.bring(ctx)
 	a.describe(&report)
@@ -226,7 +226,7 @@ func (a *attempt) newUpgrade(in *input) *action.Upgrade {
 	u.WaitStrategy, u.PostRenderer = kube.StatusWatcherStrategy, a.render
 	u.SkipSchemaValidation, u.ResetValues = true, true
 	u.MaxHistory = release.MaxHistory
-	// Fields that somebody has changed by hand go back to what the chart says.
+	// The chart wins over changes by hand.
 	u.ServerSideApply, u.ForceConflicts = "true", true
 	u.Labels = in.labels()
 	return u

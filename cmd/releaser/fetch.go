@@ -32,7 +32,7 @@ var sources = map[release.Source]func(context.Context, release.Chart) ([]*archiv
 	"": embedded, release.Embedded: embedded, release.OCI: fromRegistry, release.HTTP: fromRepository,
 }
 
-// Bounds of what is fetched, in bytes and time. The releaser's container has 256 MiB.
+// Limits of a download, in bytes and time. The container may use 256 MiB of memory.
 const (
 	maxIndex  = 24 << 20
 	maxChart  = 16 << 20
@@ -60,7 +60,7 @@ func readCredentials() (*credentials, error) {
 	return &credentials{username: strings.TrimSpace(string(username)), password: strings.TrimRight(string(password), "\r\n")}, nil
 }
 
-// httpClient checks servers against the system's certificates and those of the spec.
+// httpClient trusts the system's certificate authorities and those of the spec.
 func httpClient(caBundle []byte) (*http.Client, error) {
 	transport := http.DefaultTransport.(*http.Transport).Clone() //nolint:forcetypeassert // net/http documents it
 	if len(caBundle) > 0 {
@@ -132,7 +132,7 @@ func find(text []byte, base *url.URL, c release.Chart) (where *url.URL, digest s
 }
 
 func mismatch(where, digest, what, want string) error {
-	return &problem{reason: release.ReasonDigestMismatch, text: fmt.Sprintf("%s has the digest %s, and %s says %s: somebody has replaced the chart, or the digest is of another version", where, digest, what, want)}
+	return &problem{reason: release.ReasonDigestMismatch, text: fmt.Sprintf("%s has the digest %s, and %s says %s: the chart was replaced, or the digest belongs to another version", where, digest, what, want)}
 }
 
 // get reads a file of a repository.

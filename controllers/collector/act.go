@@ -244,7 +244,7 @@ func (r *Reconciler) removeOrphan(ctx context.Context, anchor *corev1.ConfigMap)
 	return true, ignoreForbidden(sweep.Delete(ctx, r.Client, anchor))
 }
 
-// ignoreForbidden drops a refusal: the admin of the namespace has closed it, and keeps what is there.
+// ignoreForbidden drops a refusal. The admin of the namespace has closed it, so what is there stays.
 func ignoreForbidden(err error) error {
 	if apierrors.IsForbidden(err) {
 		return nil

@@ -274,7 +274,7 @@ func TestNames(t *testing.T) {
 	}
 }
 
-// The cache of Collectors may lag behind that of Jobs. The release of a Collector that exists is not removed.
+// The cache may not have a Collector yet whose Job it has. That Collector's release is not removed.
 func TestStaleCacheRemovesNothing(t *testing.T) {
 	w := newWorld(t, newCollector())
 	w.pass()

@@ -37,8 +37,9 @@ func newTCXLink(l ebpflink.Link, point ebpf.AttachType, program *ebpf.Program) (
 	return &tcxLink{Link: l, point: point, own: own}, nil
 }
 
-// check reports whether no other program is before this one but those of captures (first), and whether none may have been there
-// since the last check (explained). It runs in the interface's network namespace.
+// check compares the programs with those of the last check. first: only programs of captures run before this one. explained: the list
+// accounts for each change that the kernel has counted, so no other program has come and gone. It runs in the interface's network
+// namespace.
 func (l *tcxLink) check(index int) (first, explained bool, err error) {
 	for range 20 {
 		now, err := ebpflink.QueryPrograms(ebpflink.QueryOptions{Target: index, Attach: l.point})

@@ -55,8 +55,8 @@ func (s *source) attach() (err error) {
 	return err
 }
 
-// Restore implements backend.Source. It attaches the programs again only if they do not receive all packets any more: between detaching
-// and attaching none arrive, and other captures could not tell these changes from those of a program that has come and gone.
+// Restore implements backend.Source. It attaches the programs again only if they no longer receive all packets. No packet arrives between
+// detaching and attaching, and other captures would take the two changes for a foreign program that has come and gone.
 func (s *source) Restore() (detached bool, err error) {
 	if s.attached != nil {
 		attached, whole, err := s.attached.check()
