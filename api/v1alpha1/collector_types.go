@@ -327,6 +327,7 @@ type CollectorStatus struct {
 // Collector installs, upgrades and removes the backend of a tenant with a Helm chart. Helm runs in a Job in the tenant's namespace,
 // with the rights that the namespace's admin has given it.
 //
+// +genclient
 // +kubebuilder:object:root=true
 // +kubebuilder:subresource:status
 // +kubebuilder:resource:shortName=col,categories=sonde

@@ -169,6 +169,8 @@ type FluentPVCStatus struct {
 // FluentPVC gives each Pod that names it a volume of its own and a sidecar. After the Pod has ended, a Job processes the volume,
 // and the volume is deleted.
 //
+// +genclient
+// +genclient:nonNamespaced
 // +kubebuilder:object:root=true
 // +kubebuilder:resource:path=fluentpvcs,singular=fluentpvc,scope=Cluster,categories=sonde
 // +kubebuilder:subresource:status

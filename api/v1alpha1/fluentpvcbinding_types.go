@@ -138,6 +138,7 @@ type FluentPVCBindingStatus struct {
 // FluentPVCBinding follows the volume of one Pod from its creation until its data is processed and the volume is deleted. It has
 // the name of its PersistentVolumeClaim. Only the operator creates, changes and deletes bindings.
 //
+// +genclient
 // +kubebuilder:object:root=true
 // +kubebuilder:subresource:status
 // +kubebuilder:resource:path=fluentpvcbindings,singular=fluentpvcbinding,categories=sonde

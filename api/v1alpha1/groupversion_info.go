@@ -1,7 +1,3 @@
-// Package v1alpha1 holds the monitoring.openshift.tpg API.
-//
-// +kubebuilder:object:generate=true
-// +groupName=monitoring.openshift.tpg
 package v1alpha1
 
 import (
@@ -29,3 +25,11 @@ var schemeBuilder = runtime.NewSchemeBuilder(func(s *runtime.Scheme) error {
 
 // AddToScheme registers the types of this package.
 var AddToScheme = schemeBuilder.AddToScheme
+
+// SchemeGroupVersion is GroupVersion, under the name that generated clients use.
+var SchemeGroupVersion = GroupVersion
+
+// Resource returns the name of a resource of this group, for generated clients: Resource("traces").
+func Resource(resource string) schema.GroupResource {
+	return GroupVersion.WithResource(resource).GroupResource()
+}

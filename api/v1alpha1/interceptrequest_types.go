@@ -348,6 +348,7 @@ type InterceptRequestStatus struct {
 // InterceptRequest lets a developer's machine answer the requests to one port of all Pods of a workload. No Pod is changed or
 // restarted.
 //
+// +genclient
 // +kubebuilder:object:root=true
 // +kubebuilder:subresource:status
 // +kubebuilder:resource:shortName=icpt,categories=sonde

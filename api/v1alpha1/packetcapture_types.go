@@ -158,6 +158,7 @@ type Rotate struct {
 
 // PacketCapture records the packets of every Pod of one workload, into one pcapng file per Pod.
 //
+// +genclient
 // +kubebuilder:object:root=true
 // +kubebuilder:subresource:status
 // +kubebuilder:resource:shortName=pcap,categories=sonde

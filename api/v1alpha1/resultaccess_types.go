@@ -55,6 +55,7 @@ type CaptureReference struct {
 // webhook admits it only for a user who may capture the target's Pods at that moment. The manager
 // checks the right again on each request, and deletes the ResultAccess when it has expired.
 //
+// +genclient
 // +kubebuilder:object:root=true
 // +kubebuilder:resource:path=resultaccesses,singular=resultaccess,categories=sonde
 // +kubebuilder:printcolumn:name="Kind",type=string,JSONPath=`.spec.captureRef.kind`

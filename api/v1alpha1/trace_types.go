@@ -209,6 +209,7 @@ type TraceSpec struct {
 
 // Trace records what the processes of every Pod of one workload do: one file of events per Pod.
 //
+// +genclient
 // +kubebuilder:object:root=true
 // +kubebuilder:subresource:status
 // +kubebuilder:resource:categories=sonde

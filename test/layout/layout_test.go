@@ -31,6 +31,7 @@ const (
 	restriction layer = "internal/restriction"
 	wire        layer = "internal/wire"
 	api         layer = "api"
+	typedClient layer = "client"
 	tests       layer = "test"
 )
 
@@ -49,6 +50,7 @@ var below = map[layer][]layer{
 	restriction: {},
 	wire:        {api},
 	api:         {},
+	typedClient: {api},
 }
 
 // apart lists layers whose families, one folder each, must not import each other. The value is the folder that they may
@@ -94,7 +96,7 @@ func folder(importPath string) string {
 }
 
 func layerOf(folder string) layer {
-	for _, l := range []layer{wiring, operator, plugin, wire, version, restriction, shared, commands, controllers, webhooks, agents, api, tests} {
+	for _, l := range []layer{wiring, operator, plugin, wire, version, restriction, shared, commands, controllers, webhooks, agents, api, typedClient, tests} {
 		if folder == string(l) || strings.HasPrefix(folder, string(l)+"/") {
 			return l
 		}
