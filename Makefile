@@ -102,6 +102,13 @@ image-collector: cluster-program ## Build the image of the OpenTelemetry Collect
 	cd hack/otelcol && go build -ldflags '-s -w' -o '$(CURDIR)/$(BIN)/otelcol' .
 	@$(CLUSTER) image -o build/otelcol.tar --name '$(COLLECTOR)' --user 65532:65532 --entrypoint /otelcol otelcol=$(BIN)/otelcol
 
+REGISTRY := sonde.local/registry:1
+.PHONY: image-registry
+image-registry: cluster-program ## Build the image of the registry that tests of Collectors pull charts from.
+	@mkdir -p build
+	cd hack/registry && go build -ldflags '-s -w' -o '$(CURDIR)/$(BIN)/registry' .
+	@$(CLUSTER) image -o build/registry.tar --name '$(REGISTRY)' --user 65532:65532 --entrypoint /registry registry=$(BIN)/registry
+
 .PHONY: image-workload
 image-workload: cluster-program ## Build the image of the workload that tests and demos capture.
 	@mkdir -p build
@@ -240,7 +247,7 @@ verify: generate bundle ## Fail if generated files differ from the last commit, 
 lint: export GOMEMLIMIT := 5GiB
 lint: pcapfilter ## Lint, and check the formatting.
 	$(LINT) run ./...
-	for dir in cmd/releaser hack/cluster hack/bundle hack/image hack/otelcol test/bench/wireguard; do \
+	for dir in cmd/releaser hack/cluster hack/bundle hack/image hack/otelcol hack/registry test/bench/wireguard; do \
 		(cd $$dir && go tool -modfile='$(CURDIR)/hack/lint/go.mod' golangci-lint run --config '$(CURDIR)/.golangci.yml' ./...); \
 	done
 

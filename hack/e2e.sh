@@ -12,6 +12,7 @@ SONDE_AUDIT_LOG=$("$cluster" audit-log)
 export REQUIRE_PRIVILEGED=1
 export SONDE_CLUSTER=$cluster SONDE_PLUGIN=$root/bin/kubectl-sonde SONDE_INSTALL=$root/hack/install.sh SONDE_WORKLOAD=sonde.local/workload:1
 "$cluster" load build/workload.tar build/otelcol.tar
+[ ! -e build/registry.tar ] || "$cluster" load build/registry.tar # only the shard collector builds it
 hack/install.sh
 setting=SONDE_PROBE_PRIVILEGE- # unsets it
 [ -z "${SONDE_PROBE_PRIVILEGE:-}" ] || setting=SONDE_PROBE_PRIVILEGE=$SONDE_PROBE_PRIVILEGE
@@ -19,4 +20,4 @@ setting=SONDE_PROBE_PRIVILEGE- # unsets it
 "$cluster" kubectl -n sonde-system rollout status deployment/sonde-manager --timeout=180s >/dev/null
 suite=${SUITE:-e2e}
 # One package at a time: they share the cluster.
-go test -p 1 -tags "$suite" -count=1 -timeout 40m "$@" "./test/$suite/..."
+go test -p 1 -tags "$suite" -count=1 -timeout 60m "$@" "./test/$suite/..."

@@ -3,7 +3,7 @@
 # a dependency with a local path.
 set -euo pipefail
 cd "$(dirname "$0")/.."
-for dir in . cmd/releaser hack/cluster hack/cluster/binaries/provisioner hack/bundle hack/image hack/otelcol test/bench/wireguard; do
+for dir in . cmd/releaser hack/cluster hack/cluster/binaries/provisioner hack/bundle hack/image hack/otelcol hack/registry test/bench/wireguard; do
 	(cd "$dir" && go mod verify >/dev/null && go mod tidy -diff)
 done
 if grep -nE '=> *(\.\.?/|/)' go.mod hack/*/go.mod test/bench/*/go.mod; then

@@ -73,6 +73,7 @@ const (
 //
 // +kubebuilder:validation:XValidation:rule="!has(self.source) || self.source == 'embedded' ? !has(self.url) && !has(self.digest) && !has(self.secretRef) && !has(self.caBundle) && !has(self.name) : has(self.url)",message="the sources oci and http need a url; the embedded chart has no url, name, digest, secretRef and caBundle"
 // +kubebuilder:validation:XValidation:rule="!has(self.url) || (self.source == 'oci' ? self.url.matches('^oci://[^/@]+/.+$') : self.url.matches('^https?://[^/@]+(/.*)?$'))",message="url must be like oci://registry.example.com/charts/collector for oci, and like https://charts.example.com/stable for http; credentials belong into secretRef"
+// +kubebuilder:validation:XValidation:rule="!has(self.secretRef) || !has(self.url) || !self.url.startsWith('http://')",message="with secretRef the url must be https: http sends the password in clear"
 type CollectorChart struct {
 	// source of the chart; by default embedded.
 	// +optional
@@ -119,6 +120,27 @@ type CollectorSecretReference struct {
 	Name string `json:"name,omitempty"`
 }
 
+// CollectorValuesReference names a key of a Secret or a ConfigMap in the release's namespace. Its value is a YAML document with Helm
+// values.
+type CollectorValuesReference struct {
+	// kind of the object: Secret or ConfigMap.
+	// +required
+	// +kubebuilder:validation:Enum=Secret;ConfigMap
+	Kind string `json:"kind,omitempty"`
+	// name of the object.
+	// +required
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=253
+	// +kubebuilder:validation:XValidation:rule="self.matches('^[a-z0-9]([-a-z0-9.]*[a-z0-9])?$')",message="name must be that of a Secret or a ConfigMap, like collector-values"
+	Name string `json:"name,omitempty"`
+	// key of the object; by default values.yaml.
+	// +optional
+	// +kubebuilder:default=values.yaml
+	// +kubebuilder:validation:MaxLength=253
+	// +kubebuilder:validation:XValidation:rule="self.matches('^[-._a-zA-Z0-9]+$') && self != '.' && self != '..'",message="key must consist of letters, digits, -, _ and ., like values.yaml"
+	Key string `json:"key,omitempty"`
+}
+
 // CollectorSpec is a tenant's backend: which chart, with which values, for whom.
 //
 // +kubebuilder:validation:XValidation:rule="self.collector.name == oldSelf.collector.name && self.tenant.reference.lowerAscii() == oldSelf.tenant.reference.lowerAscii() && self.tenant.instance == oldSelf.tenant.instance",message="collector.name, tenant.reference and tenant.instance name the release, so they are immutable: create another Collector, and delete this one"
@@ -141,14 +163,22 @@ type CollectorSpec struct {
 	// +optional
 	Chart *CollectorChart `json:"chart,omitempty"`
 
-	// values of the chart. They override those of collector.configuration.
+	// valuesFrom are values in Secrets or ConfigMaps of the release's namespace. They override those of collector.configuration, and
+	// later ones override earlier ones. Only the releaser reads them.
+	// +optional
+	// +listType=atomic
+	// +kubebuilder:validation:MaxItems=8
+	ValuesFrom []CollectorValuesReference `json:"valuesFrom,omitempty"`
+
+	// values of the chart. They override those of collector.configuration and valuesFrom.
 	// +optional
 	// +kubebuilder:pruning:PreserveUnknownFields
 	// +kubebuilder:validation:Type=object
 	Values *runtime.RawExtension `json:"values,omitempty"`
 
-	// install bounds the first release.
+	// install bounds the first release. If it fails, it is uninstalled.
 	// +optional
+	// +kubebuilder:validation:XValidation:rule="!has(self.remediation) || self.remediation == 'uninstall'",message="a first release that fails has no earlier one: install.remediation can only be uninstall"
 	Install *CollectorAction `json:"install,omitempty"`
 
 	// upgrade bounds each later release.
@@ -187,6 +217,19 @@ const (
 	DriftIgnore CollectorDrift = "Ignore"
 )
 
+// CollectorRemediation is what happens to a release whose last attempt has failed.
+//
+// +kubebuilder:validation:Enum=rollback;uninstall
+type CollectorRemediation string
+
+// Values of CollectorRemediation.
+const (
+	// RemediationRollback makes the last revision again whose objects were ready.
+	RemediationRollback CollectorRemediation = "rollback"
+	// RemediationUninstall removes the release.
+	RemediationUninstall CollectorRemediation = "uninstall"
+)
+
 // CollectorAction bounds the attempts to install or to upgrade.
 type CollectorAction struct {
 	// timeout of an attempt, until all objects are ready: seconds or a duration; 10 s to 1 h, by default 5m.
@@ -201,6 +244,10 @@ type CollectorAction struct {
 	// +kubebuilder:validation:Minimum=0
 	// +kubebuilder:validation:Maximum=100
 	Retries *int32 `json:"retries,omitempty"`
+
+	// remediation after the last attempt has failed: by default uninstall for a first release, and rollback for a later one.
+	// +optional
+	Remediation CollectorRemediation `json:"remediation,omitempty"`
 }
 
 // Condition types of a Collector, besides ConditionAdmitted and ConditionReady: the release is as the spec says, and its objects are

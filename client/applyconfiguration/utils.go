@@ -38,6 +38,8 @@ func ForKind(kind schema.GroupVersionKind) interface{} {
 		return &apiv1alpha1.CollectorStatusApplyConfiguration{}
 	case v1alpha1.SchemeGroupVersion.WithKind("CollectorTenant"):
 		return &apiv1alpha1.CollectorTenantApplyConfiguration{}
+	case v1alpha1.SchemeGroupVersion.WithKind("CollectorValuesReference"):
+		return &apiv1alpha1.CollectorValuesReferenceApplyConfiguration{}
 	case v1alpha1.SchemeGroupVersion.WithKind("Dropped"):
 		return &apiv1alpha1.DroppedApplyConfiguration{}
 	case v1alpha1.SchemeGroupVersion.WithKind("FinalizerPolicy"):

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"slices"
@@ -16,6 +17,7 @@ import (
 	"helm.sh/helm/v4/pkg/storage"
 	"helm.sh/helm/v4/pkg/storage/driver"
 	"k8s.io/cli-runtime/pkg/genericclioptions"
+	typedcorev1 "k8s.io/client-go/kubernetes/typed/core/v1"
 
 	"github.com/sonde-operator/sonde/internal/wire/release"
 )
@@ -28,9 +30,15 @@ type attempt struct {
 	config  *action.Configuration
 	client  *kube.Client
 	records *records
-	render  *renderer
+	// configMaps of the namespace. The anchor is one.
+	configMaps typedcorev1.ConfigMapInterface
+	render     *renderer
+	// values is the directory of the documents of valuesFrom.
+	values string
 	// ours: the history of the release is the Collector's.
 	ours bool
+	// uninstalled: this attempt has removed the release.
+	uninstalled bool
 }
 
 func newAttempt(q *release.Request, flags *genericclioptions.ConfigFlags) (*attempt, error) {
@@ -56,7 +64,7 @@ func newAttempt(q *release.Request, flags *genericclioptions.ConfigFlags) (*atte
 	config.Releases = storage.Init(driver.NewSecrets(owned))
 	config.Releases.MaxHistory = release.MaxHistory
 	return &attempt{
-		request: q, source: sources[q.Chart.Source], config: config, client: client, records: owned,
+		request: q, source: sources[q.Chart.Source], config: config, client: client, records: owned, configMaps: set.CoreV1().ConfigMaps(q.Namespace), values: release.ValuesPath,
 		render: &renderer{release: q.Release, namespace: q.Namespace, owner: ownerOf(q.Anchor), mapper: mapper},
 	}, nil
 }
@@ -83,6 +91,9 @@ func (a *attempt) bring(ctx context.Context) release.Report {
 	if err != nil {
 		return failed(err)
 	}
+	if a.request.Remedy != "" {
+		return a.remedy(ctx, history)
+	}
 	in, err := a.read(ctx)
 	if err != nil {
 		return failed(err)
@@ -99,7 +110,11 @@ func (a *attempt) bring(ctx context.Context) release.Report {
 	if err == nil {
 		return a.success(release.ReasonReleased, history)
 	}
-	return a.remediate(failedRelease(ctx, err), history)
+	report := failedRelease(ctx, err)
+	if err := a.prune(history); err != nil {
+		report.Message += "; and objects of earlier attempts are left: " + err.Error()
+	}
+	return report
 }
 
 // upToDate looks at the objects of a release that is as requested, and repairs them, as far as that is requested.
@@ -204,14 +219,14 @@ func (a *attempt) act(ctx context.Context, in *input, history []*helmrelease.Rel
 		_, err = a.newInstall(in).RunWithContext(ctx, chart, in.values)
 		return err
 	}
-	_, err = a.newUpgrade(in).RunWithContext(ctx, a.request.Release, chart, in.values)
+	_, err = a.newUpgrade(in, history).RunWithContext(ctx, a.request.Release, chart, in.values)
 	return err
 }
 
 func (a *attempt) newInstall(in *input) *action.Install {
 	i := action.NewInstall(a.config)
 	i.ReleaseName, i.Namespace = a.request.Release, a.request.Namespace
-	i.Timeout = time.Duration(a.request.Install.Seconds) * time.Second
+	i.Timeout = time.Duration(a.request.Install) * time.Second
 	i.WaitStrategy, i.PostRenderer = kube.StatusWatcherStrategy, a.render
 	i.SkipSchemaValidation = true // read has done it
 	i.ForceConflicts = true       // a volume that stayed may have been changed by hand
@@ -219,10 +234,14 @@ func (a *attempt) newInstall(in *input) *action.Install {
 	return i
 }
 
-func (a *attempt) newUpgrade(in *input) *action.Upgrade {
+// newUpgrade upgrades to the input. For Helm this is also a further attempt to install.
+func (a *attempt) newUpgrade(in *input, history []*helmrelease.Release) *action.Upgrade {
 	u := action.NewUpgrade(a.config)
 	u.Namespace = a.request.Namespace
-	u.Timeout = time.Duration(a.request.Upgrade.Seconds) * time.Second
+	u.Timeout = time.Duration(a.request.Upgrade) * time.Second
+	if deployed(history) == nil {
+		u.Timeout = time.Duration(a.request.Install) * time.Second
+	}
 	u.WaitStrategy, u.PostRenderer = kube.StatusWatcherStrategy, a.render
 	u.SkipSchemaValidation, u.ResetValues = true, true
 	u.MaxHistory = release.MaxHistory
@@ -232,27 +251,37 @@ func (a *attempt) newUpgrade(in *input) *action.Upgrade {
 	return u
 }
 
-// remediate rolls back or uninstalls a release whose last attempt has failed.
-func (a *attempt) remediate(report release.Report, history []*helmrelease.Release) release.Report {
-	last, first := a.request.Upgrade.Last, deployed(history) == nil
-	if first {
-		last = a.request.Install.Last
-	}
-	if !last || report.Outcome == release.Retry && report.Uncounted {
+// remedy makes a release good whose attempts are spent. Killed at any moment, it can be repeated.
+func (a *attempt) remedy(ctx context.Context, history []*helmrelease.Release) release.Report {
+	n := len(history)
+	if n == 0 || history[n-1].Info.Status == common.StatusDeployed {
+		report := release.Report{Outcome: release.Stalled, Reason: release.ReasonUpToDate, Message: "no attempt has changed the release"}
+		switch { // an earlier remedy that was killed, or whose report was lost
+		case a.uninstalled:
+			report.Remediated = release.Uninstalled
+		case n > 0 && history[n-1].Info.RollbackRevision > 0:
+			report.Remediated = release.RolledBack
+		}
 		return report
 	}
-	report.Outcome = release.Stalled
+	report := release.Report{Outcome: release.Stalled, Reason: release.ReasonNotReady}
 	var err error
-	if first {
-		report.Remediated = release.Uninstalled
-		err = a.uninstall()
+	if last := deployed(history); last != nil && a.request.Remedy == release.Rollback {
+		report.Remediated, report.Message = release.RolledBack, "rolled back"
+		if err = a.rollBack(last.Version); err == nil {
+			err = a.prune(history)
+		}
 	} else {
-		report.Remediated = release.RolledBack
-		err = a.rollBack(deployed(history).Version)
+		report.Remediated, report.Message = release.Uninstalled, "uninstalled"
+		for _, r := range history[:n-1] { // Helm deletes the objects of the last revision only
+			err = errors.Join(err, a.render.deleteOthers(a.client, r.Manifest, history[n-1].Manifest))
+		}
+		if err == nil {
+			err = a.uninstall()
+		}
 	}
 	if err != nil {
-		report.Outcome, report.Remediated = release.Retry, ""
-		report.Message += "; and it could not be made good: " + err.Error()
+		return failedRelease(ctx, err)
 	}
 	return report
 }
@@ -272,7 +301,7 @@ func deployed(history []*helmrelease.Release) *helmrelease.Release {
 func (a *attempt) rollBack(revision int) error {
 	// The deadline of the Job leaves time for it.
 	r := action.NewRollback(a.config)
-	r.Version, r.MaxHistory = revision, release.MaxHistory
+	r.Version, r.MaxHistory, r.DisableHooks = revision, release.MaxHistory, a.request.SkipHooks
 	r.ServerSideApply, r.ForceConflicts = "true", true
 	r.WaitStrategy = kube.HookOnlyStrategy // it was ready once, and nothing follows that needs it ready
 	r.Timeout = remediationTime
@@ -282,26 +311,31 @@ func (a *attempt) rollBack(revision int) error {
 func (a *attempt) uninstall() error {
 	u := action.NewUninstall(a.config)
 	u.WaitStrategy, u.Timeout = kube.HookOnlyStrategy, remediationTime
-	u.IgnoreNotFound = true
+	u.IgnoreNotFound, u.DisableHooks = true, a.request.SkipHooks
 	_, err := u.Run(a.request.Release)
+	a.uninstalled = err == nil
 	return err
 }
 
 // remediationTime bounds the hooks of a rollback or an uninstall.
 const remediationTime = time.Minute
 
-// prune deletes the objects of failed revisions since the last one that was deployed. Helm compares with the deployed revision alone.
+// prune deletes the objects that failed revisions have left, and that neither the newest nor the deployed revision has. Helm compares with
+// the deployed revision alone. before are the revisions from before this attempt: Helm forgets those beyond MaxHistory.
 func (a *attempt) prune(before []*helmrelease.Release) error {
-	history, err := a.history()
-	if err != nil || len(history) == 0 {
+	now, err := a.history()
+	if err != nil || len(now) == 0 {
 		return err
 	}
-	now := history[len(history)-1]
+	kept := now[len(now)-1].Manifest
+	if last := deployed(now); last != nil && last.Version != now[len(now)-1].Version {
+		kept += "\n---\n" + last.Manifest
+	}
 	for _, r := range slices.Backward(before) {
 		if r.Info.Status == common.StatusDeployed || r.Info.Status == common.StatusSuperseded {
 			break
 		}
-		if err := a.render.deleteOthers(a.client, r.Manifest, now.Manifest); err != nil {
+		if err := a.render.deleteOthers(a.client, r.Manifest, kept); err != nil {
 			return fmt.Errorf("delete the objects of failed revision %d: %w", r.Version, err)
 		}
 	}

@@ -29,7 +29,7 @@ func (a *attempt) dryRun(ctx context.Context, in *input, history []*helmrelease.
 		i.DryRunStrategy = action.DryRunServer
 		rendered, err = i.RunWithContext(ctx, chart, in.values)
 	} else {
-		u := a.newUpgrade(in)
+		u := a.newUpgrade(in, history)
 		u.DryRunStrategy = action.DryRunServer
 		rendered, err = u.RunWithContext(ctx, a.request.Release, chart, in.values)
 	}
@@ -99,6 +99,7 @@ func contentOf(o runtime.Object) map[string]any {
 	content.SetManagedFields(nil)
 	content.SetResourceVersion("")
 	content.SetGeneration(0)
+	unstructured.RemoveNestedField(content.Object, "status")
 	return content.Object
 }
 

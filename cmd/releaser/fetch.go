@@ -44,20 +44,24 @@ func init() { archive.MaxDecompressedChartSize = 64 << 20 }
 // credentials for a chart's source.
 type credentials struct{ username, password string }
 
-// readCredentials returns those that are mounted, or nil.
-func readCredentials() (*credentials, error) {
-	username, err := os.ReadFile(filepath.Join(release.CredentialsPath, release.UsernameKey))
-	if errors.Is(err, os.ErrNotExist) {
+// readCredentials returns those of the Secret that the chart names, which are mounted in a directory; nil if it names none.
+func readCredentials(c release.Chart, dir string) (*credentials, error) {
+	if c.SecretRef == "" {
 		return nil, nil
 	}
-	if err != nil {
-		return nil, fmt.Errorf("read the credentials: %w", err)
+	read := map[string]string{}
+	for _, key := range []string{release.UsernameKey, release.PasswordKey} {
+		b, err := os.ReadFile(filepath.Join(dir, key))
+		if errors.Is(err, os.ErrNotExist) {
+			return nil, &problem{reason: release.ReasonChartForbidden, retry: true, text: fmt.Sprintf(
+				"Secret %s, which chart.secretRef names, does not exist in the release's namespace or has no key %s: create it with the keys username and password", c.SecretRef, key)}
+		}
+		if err != nil {
+			return nil, fmt.Errorf("read the credentials: %w", err)
+		}
+		read[key] = strings.TrimRight(string(b), "\r\n")
 	}
-	password, err := os.ReadFile(filepath.Join(release.CredentialsPath, release.PasswordKey))
-	if err != nil {
-		return nil, fmt.Errorf("read the credentials: %w", err)
-	}
-	return &credentials{username: strings.TrimSpace(string(username)), password: strings.TrimRight(string(password), "\r\n")}, nil
+	return &credentials{username: read[release.UsernameKey], password: read[release.PasswordKey]}, nil
 }
 
 // httpClient trusts the system's certificate authorities and those of the spec.
@@ -82,7 +86,7 @@ func fromRepository(ctx context.Context, c release.Chart) ([]*archive.BufferedFi
 	if err != nil {
 		return nil, err
 	}
-	login, err := readCredentials()
+	login, err := readCredentials(c, release.CredentialsPath)
 	if err != nil {
 		return nil, err
 	}
@@ -108,7 +112,7 @@ func fromRepository(ctx context.Context, c release.Chart) ([]*archive.BufferedFi
 	digest := "sha256:" + hex.EncodeToString(sum[:])
 	for what, want := range map[string]string{"chart.digest": c.Digest, "the repository's index": indexed} {
 		if want != "" && strings.TrimPrefix(want, "sha256:") != strings.TrimPrefix(digest, "sha256:") {
-			return nil, mismatch(where.String(), digest, what, want)
+			return nil, mismatch(shown(where), digest, what, want)
 		}
 	}
 	return unpack(b)
@@ -135,6 +139,13 @@ func mismatch(where, digest, what, want string) error {
 	return &problem{reason: release.ReasonDigestMismatch, text: fmt.Sprintf("%s has the digest %s, and %s says %s: the chart was replaced, or the digest belongs to another version", where, digest, what, want)}
 }
 
+// shown is a URL without what may be secret: the index of a repository may give signed URLs, or ones with a password.
+func shown(u *url.URL) string {
+	c := *u
+	c.User, c.RawQuery, c.Fragment = nil, "", ""
+	return c.String()
+}
+
 // get reads a file of a repository.
 func get(ctx context.Context, client *http.Client, from *url.URL, login *credentials, most int64) ([]byte, error) {
 	r, err := http.NewRequestWithContext(ctx, http.MethodGet, from.String(), http.NoBody)
@@ -146,18 +157,21 @@ func get(ctx context.Context, client *http.Client, from *url.URL, login *credent
 	}
 	resp, err := client.Do(r)
 	if err != nil {
-		return nil, &problem{reason: release.ReasonUnavailable, retry: true, uncounted: true, text: "get the chart: " + err.Error()}
+		if u, ok := errors.AsType[*url.Error](err); ok {
+			err = u.Err // without the URL
+		}
+		return nil, &problem{reason: release.ReasonUnavailable, retry: true, uncounted: true, text: fmt.Sprintf("get %s: %v", shown(from), err)}
 	}
 	defer resp.Body.Close()
 	if resp.StatusCode != http.StatusOK {
-		return nil, refusedBy(from.String(), resp.StatusCode, resp.Status)
+		return nil, refusedBy(shown(from), resp.StatusCode, resp.Status)
 	}
 	b, err := io.ReadAll(io.LimitReader(resp.Body, most+1))
 	if err != nil {
-		return nil, &problem{reason: release.ReasonUnavailable, retry: true, uncounted: true, text: fmt.Sprintf("get %s: %v", from, err)}
+		return nil, &problem{reason: release.ReasonUnavailable, retry: true, uncounted: true, text: fmt.Sprintf("get %s: %v", shown(from), err)}
 	}
 	if int64(len(b)) > most {
-		return nil, &problem{reason: release.ReasonChartInvalid, text: fmt.Sprintf("%s has more than %d MiB", from, most>>20)}
+		return nil, &problem{reason: release.ReasonChartInvalid, text: fmt.Sprintf("%s has more than %d MiB", shown(from), most>>20)}
 	}
 	return b, nil
 }
@@ -208,10 +222,11 @@ func registryClient(c release.Chart) (*registry.Client, error) {
 	if err != nil {
 		return nil, err
 	}
-	login, err := readCredentials()
+	login, err := readCredentials(c, release.CredentialsPath)
 	if err != nil {
 		return nil, err
 	}
+	transport.Transport = bounded{transport.Transport}
 	options := []registry.ClientOption{registry.ClientOptHTTPClient(transport), registry.ClientOptWriter(io.Discard), registry.ClientOptCredentialsFile(os.DevNull)}
 	if login != nil {
 		options = append(options, registry.ClientOptBasicAuth(login.username, login.password))
@@ -223,10 +238,25 @@ func registryClient(c release.Chart) (*registry.Client, error) {
 	return client, nil
 }
 
+// bounded cuts what a server sends: the registry's client reads all into memory.
+type bounded struct{ http.RoundTripper }
+
+// RoundTrip implements http.RoundTripper.
+func (b bounded) RoundTrip(r *http.Request) (*http.Response, error) {
+	resp, err := b.RoundTripper.RoundTrip(r)
+	if err == nil {
+		resp.Body = http.MaxBytesReader(nil, resp.Body, maxChart)
+	}
+	return resp, err
+}
+
 // registryProblem classifies an error of a registry.
 func registryProblem(c release.Chart, err error) error {
 	if status, ok := errors.AsType[*errcode.ErrorResponse](err); ok {
 		return refusedBy(c.URL, status.StatusCode, err.Error())
+	}
+	if _, ok := errors.AsType[*http.MaxBytesError](err); ok {
+		return &problem{reason: release.ReasonChartInvalid, text: fmt.Sprintf("%s has more than %d MiB", c.URL, maxChart>>20)}
 	}
 	if errors.Is(err, errdef.ErrNotFound) {
 		return &problem{reason: release.ReasonChartNotFound, text: fmt.Sprintf("%s: %v: correct chart.url, or chart.digest", c.URL, err)}

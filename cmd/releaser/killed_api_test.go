@@ -18,6 +18,7 @@ import (
 	"helm.sh/helm/v4/pkg/chart/loader/archive"
 	"helm.sh/helm/v4/pkg/release/common"
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/cli-runtime/pkg/genericclioptions"
@@ -46,11 +47,12 @@ func (d deadly) RoundTrip(r *http.Request) (*http.Response, error) {
 	return d.RoundTripper.RoundTrip(r)
 }
 
-// charts of the test, by version. Version 3 never becomes ready, because nothing runs its Pods.
+// charts of the test, by version. Versions 3 and 4 never become ready, because nothing runs their Pods.
 var versions = map[string]map[string]string{
 	"1.0.0": {"a": configMap("a", "1"), "b": configMap("b", "1"), "kept": strings.Replace(configMap("kept", "1"), "  name", "  annotations: {helm.sh/resource-policy: keep}\n  name", 1)},
 	"2.0.0": {"a": configMap("a", "2"), "c": configMap("c", "2"), "d": configMap("d", "2"), "hook": strings.Replace(configMap("hook", "2"), "  name", "  annotations: {helm.sh/hook: pre-upgrade}\n  name", 1)},
 	"3.0.0": {"a": configMap("a", "3"), "e": configMap("e", "3"), "deployment": deployment},
+	"4.0.0": {"b": configMap("b", "4"), "f": configMap("f", "4"), "deployment": deployment},
 }
 
 func configMap(name, value string) string {
@@ -99,8 +101,14 @@ func newPlace(t *testing.T, config string, set kubernetes.Interface) *place {
 	return p
 }
 
-// attempt makes the release of a version, and is killed after a number of writes. It returns whether it was.
-func (p *place) attempt(version string, last bool, writes int64) (report release.Report, killed bool) {
+// step is an attempt to release a version, or a remedy.
+type step struct {
+	version string
+	remedy  release.Remedy
+}
+
+// attempt makes a step, and is killed after a number of writes. It returns whether it was.
+func (p *place) attempt(do step, writes int64) (report release.Report, killed bool) {
 	p.t.Helper()
 	d := deadly{left: &atomic.Int64{}, killed: &atomic.Bool{}}
 	d.left.Store(writes)
@@ -111,8 +119,8 @@ func (p *place) attempt(version string, last bool, writes int64) (report release
 		return c
 	}
 	q := &release.Request{
-		Release: "r", Namespace: p.anchor.Namespace, Anchor: release.Anchor{Name: p.anchor.Name, UID: string(p.anchor.UID)}, Chart: release.Chart{Version: version}, Drift: p.drift,
-		Install: release.Action{Seconds: 2, Last: last}, Upgrade: release.Action{Seconds: 2, Last: last},
+		Release: "r", Namespace: p.anchor.Namespace, Anchor: release.Anchor{Name: p.anchor.Name, UID: string(p.anchor.UID)}, Chart: release.Chart{Version: do.version}, Drift: p.drift,
+		Install: 2, Upgrade: 2, Remedy: do.remedy,
 	}
 	a, err := newAttempt(q, flags)
 	if err != nil {
@@ -122,7 +130,7 @@ func (p *place) attempt(version string, last bool, writes int64) (report release
 	return a.make(p.t.Context()), d.killed.Load()
 }
 
-// verify checks that exactly the objects of a version exist, and of kept objects of other versions those that it has seen.
+// verify checks that exactly the objects of a version exist, or none if it is empty. Kept objects and those of hooks may stay.
 func (p *place) verify(version string, when string) {
 	p.t.Helper()
 	want := map[string]string{}
@@ -150,10 +158,10 @@ func (p *place) verify(version string, when string) {
 	if err != nil || len(deployments.Items) != 0 {
 		p.t.Errorf("%s: %d Deployments, %v", when, len(deployments.Items), err)
 	}
-	p.verifyHistory(when)
+	p.verifyHistory(version, when)
 }
 
-func (p *place) verifyHistory(when string) {
+func (p *place) verifyHistory(version, when string) {
 	p.t.Helper()
 	secrets, err := p.set.CoreV1().Secrets(p.anchor.Namespace).List(p.t.Context(), metav1.ListOptions{LabelSelector: "owner=helm"})
 	if err != nil {
@@ -170,55 +178,60 @@ func (p *place) verifyHistory(when string) {
 			p.t.Errorf("%s: revision %s is %s, owned by %v", when, s.Name, status, s.OwnerReferences)
 		}
 	}
-	if deployed != 1 || len(secrets.Items) > release.MaxHistory {
+	if version == "" && len(secrets.Items) > 0 || version != "" && deployed != 1 || len(secrets.Items) > release.MaxHistory {
 		p.t.Errorf("%s: %d revisions, %d of them deployed", when, len(secrets.Items), deployed)
 	}
 }
 
-// TestKilledAfterEachWrite kills the releaser after each of its writes, in an install, an upgrade, and a rollback. The next attempt
-// leaves the objects of its version and no others, and no revision that is pending.
+// TestKilledAfterEachWrite kills the releaser after each of its writes. The next step leaves the objects of its version and no others, and no
+// revision that is pending.
 func TestKilledAfterEachWrite(t *testing.T) {
 	config, set := startAPI(t)
 	points := 0
+	rollback, uninstall := step{remedy: release.Rollback}, step{remedy: release.Uninstall}
+	v1, v2, v3, v4 := step{version: "1.0.0"}, step{version: "2.0.0"}, step{version: "3.0.0"}, step{version: "4.0.0"}
 	for _, tc := range []struct {
-		name    string
-		before  []string // versions that are released before
-		version string
-		last    bool
-		next    string
+		name   string
+		before []step // not killed
+		step   step
+		next   step
+		want   string // the version whose objects are there in the end
 	}{
-		{"install", nil, "1.0.0", false, "1.0.0"},
-		{"install, and another version follows", nil, "1.0.0", false, "2.0.0"},
-		{"upgrade", []string{"1.0.0"}, "2.0.0", false, "2.0.0"},
-		{"upgrade, and the old version follows", []string{"1.0.0"}, "2.0.0", false, "1.0.0"},
-		{"rollback", []string{"1.0.0", "2.0.0"}, "3.0.0", true, "2.0.0"},
-		{"rollback, and another version follows", []string{"1.0.0", "2.0.0"}, "3.0.0", true, "1.0.0"},
-		{"uninstall", nil, "3.0.0", true, "2.0.0"},
+		{"install", nil, v1, v1, "1.0.0"},
+		{"install, and another version follows", nil, v1, v2, "2.0.0"},
+		{"upgrade", []step{v1}, v2, v2, "2.0.0"},
+		{"upgrade, and the old version follows", []step{v1}, v2, v1, "1.0.0"},
+		{"upgrade, and a rollback follows", []step{v2}, v3, rollback, "2.0.0"},
+		{"rollback", []step{v1, v2, v3}, rollback, rollback, "2.0.0"},
+		{"rollback of several", []step{v2, v3, v4, v3}, rollback, rollback, "2.0.0"},
+		{"rollback, and another version follows", []step{v1, v2, v3}, rollback, v1, "1.0.0"},
+		{"uninstall", []step{v4, v3}, uninstall, uninstall, ""},
+		{"uninstall of an upgrade", []step{v1, v3}, uninstall, uninstall, ""},
+		{"uninstall, and a version follows", []step{v3}, uninstall, v2, "2.0.0"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			for writes := int64(0); ; writes++ {
 				p := newPlace(t, config, set)
-				for _, v := range tc.before {
-					if r, _ := p.attempt(v, false, 1<<30); r.Outcome != release.Ready {
-						t.Fatalf("version %s: %+v", v, r)
+				for _, do := range tc.before {
+					if r, _ := p.attempt(do, 1<<30); (r.Outcome == release.Ready) != (do == v1 || do == v2) {
+						t.Fatalf("version %s: %+v", do.version, r)
 					}
 				}
-				report, killed := p.attempt(tc.version, tc.last, writes)
+				_, killed := p.attempt(tc.step, writes)
+				if killed {
+					points++
+				}
+				when := fmt.Sprintf("killed after %d writes", writes)
+				report, _ := p.attempt(tc.next, 1<<30)
+				if ok := report.Outcome == release.Ready || tc.next.remedy != "" && report.Outcome == release.Stalled; !ok {
+					t.Errorf("%s: the next step: %+v", when, report)
+				} else {
+					p.verify(tc.want, when)
+				}
 				if !killed {
-					if tc.version == tc.next && !tc.last && report.Outcome != release.Ready {
-						t.Errorf("not killed: %+v", report)
-					}
 					t.Logf("%d writes", writes)
 					return
 				}
-				points++
-				when := fmt.Sprintf("killed after %d writes", writes)
-				report, _ = p.attempt(tc.next, false, 1<<30)
-				if report.Outcome != release.Ready {
-					t.Errorf("%s: the next attempt: %+v", when, report)
-					continue
-				}
-				p.verify(tc.next, when)
 			}
 		})
 	}
@@ -226,6 +239,26 @@ func TestKilledAfterEachWrite(t *testing.T) {
 		t.Errorf("%d points, want at least 30", points)
 	}
 	t.Logf("killed at %d points", points)
+}
+
+// What a failed attempt has left is pruned by the next one, and by a rollback.
+func TestKilledNeverLeavesOrphans(t *testing.T) {
+	config, set := startAPI(t)
+	p := newPlace(t, config, set)
+	for _, version := range []string{"1.0.0", "3.0.0", "4.0.0"} {
+		p.attempt(step{version: version}, 1<<30)
+	}
+	if _, err := set.CoreV1().ConfigMaps(p.anchor.Namespace).Get(t.Context(), "e", metav1.GetOptions{}); !apierrors.IsNotFound(err) {
+		t.Errorf("the object of the first failed version: %v", err)
+	}
+	report, _ := p.attempt(step{remedy: release.Rollback}, 1<<30)
+	if report.Remediated != release.RolledBack || report.Revision != 4 {
+		t.Errorf("%+v, want revision 4", report)
+	}
+	p.verify("1.0.0", "rolled back")
+	if again, _ := p.attempt(step{remedy: release.Rollback}, 1<<30); again.Remediated != release.RolledBack || again.Revision != 4 {
+		t.Errorf("again: %+v, want nothing to be done", again)
+	}
 }
 
 // startAPI starts an API server, and returns a kubeconfig and a client.
@@ -259,7 +292,7 @@ func TestDrift(t *testing.T) {
 	p.drift = release.DriftWarn
 	expect := func(reason string, texts ...string) {
 		t.Helper()
-		r, _ := p.attempt("1.0.0", false, 1<<30)
+		r, _ := p.attempt(step{version: "1.0.0"}, 1<<30)
 		if r.Outcome != release.Ready || r.Reason != reason {
 			t.Errorf("%+v, want %s", r, reason)
 		}

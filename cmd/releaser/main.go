@@ -10,14 +10,16 @@ import (
 	"os"
 	"os/signal"
 	"syscall"
+	"time"
 
 	"k8s.io/cli-runtime/pkg/genericclioptions"
+	"k8s.io/client-go/tools/leaderelection"
 
 	"github.com/sonde-operator/sonde/internal/wire/release"
 )
 
 func main() {
-	slog.SetDefault(slog.New(slog.NewTextHandler(os.Stderr, nil)))
+	slog.SetDefault(slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{ReplaceAttr: secrets.hideAttr})))
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM, os.Interrupt)
 	defer stop()
 	if err := run(ctx); err != nil {
@@ -25,6 +27,9 @@ func main() {
 		os.Exit(1) //nolint:gocritic // the process ends, and its signal handler with it
 	}
 }
+
+// spareTime is what an attempt may take beyond the timeout: hooks, and looking at the objects. The Job's deadline is a minute later.
+const spareTime = 2 * time.Minute
 
 // run fails only if it can report nothing. Whether the release succeeded is in the report, so that the Job does not fail: its
 // container's exit code would say less.
@@ -43,7 +48,19 @@ func run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	report := a.make(ctx)
+	ctx, cancel := context.WithTimeout(ctx, time.Duration(max(q.Install, q.Upgrade))*time.Second+spareTime)
+	defer cancel()
+	identity, err := os.Hostname() // the Pod's name
+	if err != nil {
+		return fmt.Errorf("read the name of the Pod: %w", err)
+	}
+	held := &lock{configMaps: a.configMaps, anchor: q.Anchor, identity: identity}
+	times := leaderelection.LeaderElectionConfig{LeaseDuration: lockTime, RenewDeadline: renewTime, RetryPeriod: renewEvery}
+	report, err := whileLocked(ctx, held, times, func() { os.Exit(1) }, a.make)
+	if err != nil {
+		return err
+	}
+	report.Message = secrets.hide(report.Message)
 	slog.Info("Ended the attempt", "outcome", report.Outcome, "reason", report.Reason, "message", report.Message)
 	if b, err = report.Marshal(); err != nil {
 		return err

@@ -31,13 +31,14 @@ func failed(err error) release.Report {
 }
 
 // failedRelease is the report of an error while objects were written. Its cause may pass, so attempts follow. If the releaser has to end,
-// or something did not answer, the attempt does not count: nothing is rolled back because a node is drained.
+// or something did not answer, the attempt does not count: nothing is rolled back because a node is drained. An attempt that runs out of
+// time counts.
 func failedRelease(ctx context.Context, err error) release.Report {
 	p := classify(err)
-	if p.reason == release.ReasonChartInvalid || errors.Is(err, context.DeadlineExceeded) {
+	if p.reason == release.ReasonChartInvalid || errors.Is(err, context.DeadlineExceeded) || errors.Is(ctx.Err(), context.DeadlineExceeded) {
 		p.reason, p.uncounted = release.ReasonNotReady, false
 	}
-	return release.Report{Outcome: release.Retry, Reason: p.reason, Message: p.text, Uncounted: p.uncounted || ctx.Err() != nil}
+	return release.Report{Outcome: release.Retry, Reason: p.reason, Message: p.text, Uncounted: p.uncounted || errors.Is(ctx.Err(), context.Canceled)}
 }
 
 // classify finds the reason of an error.

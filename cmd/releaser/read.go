@@ -10,7 +10,11 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/santhosh-tekuri/jsonschema/v6"
@@ -55,7 +59,7 @@ func (a *attempt) read(ctx context.Context) (*input, error) {
 		return nil, err
 	}
 	in := &input{files: files}
-	if in.values, err = values(a.request); err != nil {
+	if in.values, err = values(a.request, a.values); err != nil {
 		return nil, err
 	}
 	c, err := in.chart()
@@ -83,22 +87,54 @@ func (a *attempt) read(ctx context.Context) (*input, error) {
 	return in, err
 }
 
-// values returns the values of a request: those of collector.configuration, then values, then global. Later ones win.
-func values(q *release.Request) (map[string]any, error) {
+// values returns the values of a request: those of collector.configuration, then valuesFrom, which are below a directory, then values,
+// then global. Later ones win.
+func values(q *release.Request, dir string) (map[string]any, error) {
 	document, err := base64.StdEncoding.DecodeString(strings.Join(strings.Fields(q.Configuration), ""))
 	if err != nil {
 		return nil, &problem{reason: release.ReasonBadValues, text: "collector.configuration is not base64: " + err.Error() + ": write the output of base64 -w0 values.yaml"}
 	}
-	var configured, own map[string]any
-	if err := yaml.Unmarshal(document, &configured, useNumber); err != nil {
-		return nil, &problem{reason: release.ReasonBadValues, text: "collector.configuration is not a YAML document with values: " + err.Error()}
+	merged, err := parseValues("collector.configuration", document)
+	if err != nil {
+		return nil, err
 	}
-	if len(q.Values) > 0 {
-		if err := yaml.Unmarshal(q.Values, &own, useNumber); err != nil {
-			return nil, &problem{reason: release.ReasonBadValues, text: "values is not an object: " + err.Error()}
+	var secret []any
+	for i, from := range q.ValuesFrom {
+		document, err := os.ReadFile(filepath.Join(dir, strconv.Itoa(i), release.ValuesFile))
+		if errors.Is(err, fs.ErrNotExist) {
+			return nil, &problem{reason: release.ReasonValuesNotFound, retry: true, text: fmt.Sprintf(
+				"valuesFrom: %s does not exist in namespace %s: create it, or correct valuesFrom", from, q.Namespace)}
 		}
+		if err != nil {
+			return nil, fmt.Errorf("read values: %w", err)
+		}
+		more, err := parseValues(from.String(), document)
+		if err != nil && from.Secret() {
+			return nil, &problem{reason: release.ReasonBadValues, text: from.String() + " is not a YAML document with values"}
+		}
+		if err != nil {
+			return nil, err
+		}
+		if from.Secret() {
+			secret = append(secret, more)
+		}
+		merged = loader.MergeMaps(merged, more)
 	}
-	return loader.MergeMaps(loader.MergeMaps(configured, own), map[string]any{"global": q.Global}), nil
+	secrets.set(secret)
+	own, err := parseValues("values", q.Values)
+	if err != nil {
+		return nil, err
+	}
+	return loader.MergeMaps(loader.MergeMaps(merged, own), map[string]any{"global": q.Global}), nil
+}
+
+// parseValues reads a YAML document with values.
+func parseValues(place string, document []byte) (map[string]any, error) {
+	var values map[string]any
+	if err := yaml.Unmarshal(document, &values, useNumber); err != nil {
+		return nil, &problem{reason: release.ReasonBadValues, text: place + " is not a YAML document with values: " + err.Error()}
+	}
+	return values, nil
 }
 
 // useNumber keeps large integers: float64 would round them.

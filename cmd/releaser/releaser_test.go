@@ -12,6 +12,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 
@@ -119,12 +120,24 @@ func TestRead(t *testing.T) {
 	}
 }
 
+// document writes values of valuesFrom into a directory, as the kubelet mounts them.
+func document(t *testing.T, dir, number, text string) {
+	t.Helper()
+	if err := errors.Join(os.MkdirAll(filepath.Join(dir, number), 0o700), os.WriteFile(filepath.Join(dir, number, release.ValuesFile), []byte(text), 0o600)); err != nil {
+		t.Fatal(err)
+	}
+}
+
 // Later values win, global ones win over all, and large numbers stay exact.
 func TestValues(t *testing.T) {
+	dir := t.TempDir()
+	document(t, dir, "0", "a: {d: 4, c: 0}\npassword: from a Secret")
+	document(t, dir, "1", "password: from a ConfigMap")
 	got, err := values(&release.Request{
 		Configuration: base64.StdEncoding.EncodeToString([]byte("a: {b: 1, c: 2}\nglobal: {cluster: forged, own: kept}\nbig: 9007199254740993")),
+		ValuesFrom:    []release.Document{{Kind: "Secret", Name: "s", Key: "k"}, {Kind: "ConfigMap", Name: "c", Key: "k"}},
 		Values:        json.RawMessage(`{"a": {"c": 3}}`), Global: map[string]any{"cluster": "east"},
-	})
+	}, dir)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -132,9 +145,50 @@ func TestValues(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	const want = `{"a":{"b":1,"c":3},"big":9007199254740993,"global":{"cluster":"east","own":"kept"}}`
+	const want = `{"a":{"b":1,"c":3,"d":4},"big":9007199254740993,"global":{"cluster":"east","own":"kept"},"password":"from a ConfigMap"}`
 	if string(b) != want {
 		t.Errorf("got %s, want %s", b, want)
+	}
+}
+
+func TestValuesFrom(t *testing.T) {
+	secret := release.Document{Kind: "Secret", Name: "database", Key: "values.yaml"}
+	for name, tc := range map[string]struct {
+		text, reason, want string
+	}{
+		"missing":          {reason: release.ReasonValuesNotFound, want: "key values.yaml of Secret database does not exist in namespace acme"},
+		"no YAML":          {text: "hunter22: b: c", reason: release.ReasonBadValues, want: "key values.yaml of Secret database is not"},
+		"of a wrong type":  {text: "replicas: hunter22", reason: release.ReasonSchemaInvalid, want: "/replicas"},
+		"with what is not": {text: "hunter22: 1", reason: release.ReasonSchemaInvalid, want: "additional properties"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			dir := t.TempDir()
+			if tc.text != "" {
+				document(t, dir, "0", tc.text)
+			}
+			a := newAttemptOf("")
+			a.request.Namespace, a.request.ValuesFrom, a.values = "acme", []release.Document{secret}, dir
+			_, err := a.read(t.Context())
+			text := secrets.hide(fmt.Sprint(err))
+			if reasonOf(err) != tc.reason || !strings.Contains(text, tc.want) {
+				t.Errorf("%v, want %s with %q", err, tc.reason, tc.want)
+			}
+			if name != "with what is not" && strings.Contains(text, "hunter22") { // names are not hidden
+				t.Errorf("the message shows the value: %s", text)
+			}
+		})
+	}
+}
+
+func TestHidden(t *testing.T) {
+	var h hidden
+	if got := h.hide("before"); got != "before" {
+		t.Errorf("got %q", got)
+	}
+	h.set([]any{map[string]any{"a": "hunter22", "b": []any{"hunter22-long", json.Number("12345678"), "ab", true, nil, "two\nlines"}}})
+	got := h.hide(`hunter22-long hunter22 aHVudGVyMjI= 12345678 ab true two\nlines`)
+	if want := `*** *** *** *** ab true ***`; got != want {
+		t.Errorf("got %q, want %q", got, want)
 	}
 }
 

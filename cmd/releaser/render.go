@@ -66,6 +66,8 @@ func (r *renderer) outside(n *kyaml.RNode) (string, error) {
 		return "", fmt.Errorf("find the scope of %s: %w", name, err)
 	case mapping.Scope.Name() != apimeta.RESTScopeNameNamespace:
 		return name + " (of the cluster)", nil
+	case kind.Kind == "ConfigMap" && n.GetName() == r.owner.Name:
+		return "", &problem{reason: release.ReasonScopeRefused, text: fmt.Sprintf("the chart has a ConfigMap %s, which is the operator's: choose another name", r.owner.Name)}
 	case n.GetNamespace() != "" && n.GetNamespace() != r.namespace:
 		return name + " in namespace " + n.GetNamespace(), nil
 	}

@@ -19,6 +19,7 @@ import (
 	"github.com/sonde-operator/sonde/internal/naming"
 	"github.com/sonde-operator/sonde/internal/operator/gone"
 	"github.com/sonde-operator/sonde/internal/operator/sweep"
+	"github.com/sonde-operator/sonde/internal/wire/release"
 )
 
 // start creates the objects of the next run, if that is allowed. Otherwise it returns another plan.
@@ -26,6 +27,9 @@ func (r *Reconciler) start(ctx context.Context, o *observation, p plan) (plan, e
 	c := o.collector
 	if other, err := r.forbidden(ctx, o); other.reason != "" || err != nil {
 		return other, err
+	}
+	if running, err := r.runsUnseen(ctx, o); running || err != nil {
+		return wait("Job " + runName(c, c.Status.Runs) + " still runs"), err
 	}
 	anchor, other, err := r.anchor(ctx, o)
 	if anchor == nil || err != nil {
@@ -51,8 +55,25 @@ func (r *Reconciler) start(ctx context.Context, o *observation, p plan) (plan, e
 		return r.refusedWrite(o, fmt.Errorf("create Job %s: %w", job.Name, err))
 	}
 	c.Status.Job, c.Status.Runs, c.Status.NextAttempt = job.Name, number, nil
-	p.message = "Job " + job.Name + " runs Helm"
+	if p.state == reconciling {
+		p.message = "Job " + job.Name + " runs Helm"
+	}
 	return p, nil
+}
+
+// runsUnseen reports whether the last Job that the status knows still runs, although the cache does not have it yet. The caches of
+// Collectors and of Jobs are separate, and two Jobs of a release would not know of each other.
+func (r *Reconciler) runsUnseen(ctx context.Context, o *observation) (bool, error) {
+	c := o.collector
+	if last := o.last(); c.Status.Runs == 0 || last != nil && last.number >= c.Status.Runs {
+		return false, nil
+	}
+	job := &batchv1.Job{}
+	err := r.Live.Get(ctx, client.ObjectKey{Namespace: c.ReleaseNamespace(), Name: runName(c, c.Status.Runs)}, job)
+	if err != nil {
+		return false, gone.Ignore(err)
+	}
+	return !jobEnded(job), nil
 }
 
 // dropSecret deletes a Secret that a pass has left which could not create the Job: it may hold an older spec. If the Job is there, the
@@ -95,20 +116,50 @@ func (r *Reconciler) forbidden(ctx context.Context, o *observation) (plan, error
 			return notOpened(o), nil
 		}
 	}
+	return r.closedByLabel(ctx, o)
+}
+
+// closedByLabel returns a plan that waits if a cluster admin has closed the release's namespace, or if the Collector's namespace is no hub.
+// The webhook has checked both, but they may have changed since.
+func (r *Reconciler) closedByLabel(ctx context.Context, o *observation) (plan, error) {
+	c := o.collector
+	in := &corev1.Namespace{}
+	if err := r.Live.Get(ctx, client.ObjectKey{Name: c.ReleaseNamespace()}, in); err != nil {
+		return r.refusedWrite(o, fmt.Errorf("get Namespace %s: %w", c.ReleaseNamespace(), err))
+	}
+	if in.Labels[sondev1.LabelOptOut] == "true" {
+		return plan{
+			state: stalled, reason: sondev1.ReasonOptedOut, after: refusedDelay,
+			message: fmt.Sprintf("a cluster admin has closed namespace %s by the label %s=true: ask them to remove it", in.Name, sondev1.LabelOptOut),
+		}, nil
+	}
+	if c.Namespace == in.Name {
+		return plan{}, nil
+	}
+	hub := &corev1.Namespace{}
+	if err := r.Live.Get(ctx, client.ObjectKey{Name: c.Namespace}, hub); err != nil {
+		return plan{}, fmt.Errorf("get Namespace %s: %w", c.Namespace, err)
+	}
+	if hub.Labels[sondev1.LabelHub] != "true" {
+		return plan{
+			state: stalled, reason: sondev1.ReasonHubNotAllowed, after: refusedDelay,
+			message: fmt.Sprintf("releases in other namespaces are allowed only from a namespace that a cluster admin has labelled %s=true: create the Collector in namespace %s", sondev1.LabelHub, in.Name),
+		}, nil
+	}
 	return plan{}, nil
 }
 
 func notOpened(o *observation) plan {
-	return o.closed(fmt.Sprintf("the operator may not create Jobs in namespace %s: ask its admin to run kubectl sonde collector open -n %[1]s", o.collector.ReleaseNamespace()))
+	return o.closed(sondev1.ReasonNamespaceNotOpened, fmt.Sprintf("the operator may not create Jobs in namespace %s: ask its admin to run kubectl sonde collector open -n %[1]s", o.collector.ReleaseNamespace()))
 }
 
 // closed is a plan that waits for a right. The longer it is missing, the longer is the wait.
-func (o *observation) closed(message string) plan {
+func (o *observation) closed(reason, message string) plan {
 	after := minClosedDelay
-	if c := condition(o.collector, sondev1.ConditionStalled); c != nil && c.Status == metav1.ConditionTrue && c.Reason == sondev1.ReasonNamespaceNotOpened {
+	if c := condition(o.collector, sondev1.ConditionStalled); c != nil && c.Status == metav1.ConditionTrue && c.Reason == reason {
 		after = min(max(o.now.Sub(c.LastTransitionTime.Time)/4, minClosedDelay), maxClosedDelay)
 	}
-	return plan{state: stalled, reason: sondev1.ReasonNamespaceNotOpened, message: message, after: after}
+	return plan{state: stalled, reason: reason, message: message, after: after}
 }
 
 // refusedWrite turns a refusal of the API server into a plan that waits.
@@ -123,8 +174,8 @@ func (r *Reconciler) refusedWrite(o *observation, err error) (plan, error) {
 			state: stalled, reason: sondev1.ReasonNamespaceReplaced, after: maxClosedDelay,
 			message: fmt.Sprintf("namespace %s is being deleted, or does not exist: create it, and let its admin run kubectl sonde collector open -n %[1]s", namespace),
 		}, nil
-	case apierrors.IsForbidden(err), apierrors.IsInvalid(err):
-		return o.closed(err.Error()), nil
+	case apierrors.IsForbidden(err), apierrors.IsInvalid(err), apierrors.IsBadRequest(err): // a quota, or a policy
+		return o.closed(release.ReasonForbidden, err.Error()), nil
 	}
 	return plan{}, err
 }
@@ -152,6 +203,9 @@ func (r *Reconciler) anchor(ctx context.Context, o *observation) (*corev1.Config
 		return found, plan{}, nil
 	}
 	removed, err := r.removeOrphan(ctx, found)
+	if apierrors.IsForbidden(err) {
+		return nil, notOpened(o), nil
+	}
 	if err != nil {
 		return nil, plan{}, err
 	}
@@ -218,7 +272,7 @@ func (r *Reconciler) removeOrphanNamed(ctx context.Context, key client.ObjectKey
 	}
 	anchor := &corev1.ConfigMap{}
 	if err := r.Live.Get(ctx, key, anchor); err != nil {
-		return ignoreForbidden(gone.Ignore(err))
+		return gone.Ignore(err)
 	}
 	if anchor.UID != uid {
 		return nil
@@ -241,7 +295,7 @@ func (r *Reconciler) removeOrphan(ctx context.Context, anchor *corev1.ConfigMap)
 	case gone.Ignore(err) != nil:
 		return false, fmt.Errorf("get Collector %s: %w", key, err)
 	}
-	return true, ignoreForbidden(sweep.Delete(ctx, r.Client, anchor))
+	return true, sweep.Delete(ctx, r.Client, anchor)
 }
 
 // ignoreForbidden drops a refusal. The admin of the namespace has closed it, so what is there stays.

@@ -26,6 +26,8 @@ const (
 	// annotationRun numbers a Collector's Jobs, and annotationGeneration says which generation of the spec a Job has.
 	annotationRun        = "monitoring.openshift.tpg/run"
 	annotationGeneration = "monitoring.openshift.tpg/generation"
+	// annotationRemedy says whether a Job only makes a failed release good.
+	annotationRemedy = "monitoring.openshift.tpg/remedy"
 	// annotationRelease names the release that a releaser's Pod works on.
 	annotationRelease = "monitoring.openshift.tpg/release"
 
@@ -45,7 +47,7 @@ const (
 func BuildAnchor(c *sondev1.Collector) *corev1.ConfigMap {
 	anchor := &corev1.ConfigMap{
 		ObjectMeta: metav1.ObjectMeta{Namespace: c.ReleaseNamespace(), Name: anchorName(c), Labels: labelsOf(c), Annotations: map[string]string{sondev1.AnnotationOwner: naming.Owner(c)}},
-		Data:       map[string]string{"README": "Deleting this ConfigMap deletes the Helm release " + c.ReleaseName() + "."},
+		Data:       map[string]string{"README": "Deleting this ConfigMap deletes the Helm release " + c.ReleaseName() + ". As long as its Collector exists, the operator installs it again."},
 	}
 	if c.Namespace == anchor.Namespace {
 		anchor.OwnerReferences = []metav1.OwnerReference{{APIVersion: sondev1.GroupVersion.String(), Kind: sondev1.CollectorKind, Name: c.Name, UID: c.UID}}
@@ -76,7 +78,13 @@ func BuildRequest(c *sondev1.Collector, anchor *corev1.ConfigMap) *release.Reque
 			"tenant":  map[string]any{"id": c.Spec.Tenant.ID, "reference": c.Spec.Tenant.Reference, "instance": c.Spec.Tenant.Instance},
 		},
 		Drift:   driftOf(c),
-		Install: action(c.Spec.Install, c.Status.Failures), Upgrade: action(c.Spec.Upgrade, c.Status.Failures),
+		Install: int(timeout(c.Spec.Install) / time.Second), Upgrade: int(timeout(c.Spec.Upgrade) / time.Second),
+	}
+	if isSpent(c) {
+		q.Remedy, q.SkipHooks = remedyOf(c), c.Status.Failures > retriesOf(actionOf(c))+1
+	}
+	for _, from := range c.Spec.ValuesFrom {
+		q.ValuesFrom = append(q.ValuesFrom, release.Document{Kind: from.Kind, Name: from.Name, Key: from.Key})
 	}
 	if v := c.Spec.Values; v != nil {
 		q.Values = v.Raw
@@ -84,12 +92,21 @@ func BuildRequest(c *sondev1.Collector, anchor *corev1.ConfigMap) *release.Reque
 	return q
 }
 
-// driftOf returns what the releaser does about drift: empty if it does not look.
+// driftOf returns what the releaser does about drift: empty if it does not look. A run of a release that is as the spec says was asked
+// for by a user, or its Job is gone: then it looks, and repairs.
 func driftOf(c *sondev1.Collector) release.Drift {
-	if c.Spec.Drift == sondev1.DriftIgnore {
-		return ""
+	switch {
+	case c.Spec.Drift != sondev1.DriftIgnore && c.Spec.Drift != "":
+		return release.Drift(c.Spec.Drift)
+	case c.Status.ReleasedGeneration == c.Generation:
+		return release.DriftRepair
 	}
-	return release.Drift(c.Spec.Drift)
+	return ""
+}
+
+// looksForDrift reports whether the operator looks at the objects of a release from time to time.
+func looksForDrift(c *sondev1.Collector) bool {
+	return c.Spec.Drift == sondev1.DriftRepair || c.Spec.Drift == sondev1.DriftWarn
 }
 
 func intervalOf(c *sondev1.Collector) time.Duration {
@@ -108,11 +125,33 @@ func chartOf(c *sondev1.Collector) release.Chart {
 	return release.Chart{
 		Source: release.Source(from.Source), URL: from.URL, Name: cmp.Or(from.Name, c.Spec.Collector.Name),
 		Version: cmp.Or(from.Version, c.Spec.Collector.Version), Digest: from.Digest, CABundle: []byte(from.CABundle),
+		SecretRef: secretRefOf(from),
 	}
 }
 
-func action(a *sondev1.CollectorAction, failures int32) release.Action {
-	return release.Action{Seconds: int(timeout(a) / time.Second), Last: failures >= retriesOf(a)}
+func secretRefOf(c *sondev1.CollectorChart) string {
+	if c.SecretRef == nil {
+		return ""
+	}
+	return c.SecretRef.Name
+}
+
+// actionOf returns the bounds of what is being tried: an upgrade if a revision is deployed.
+func actionOf(c *sondev1.Collector) *sondev1.CollectorAction {
+	if c.Status.Revision > 0 {
+		return c.Spec.Upgrade
+	}
+	return c.Spec.Install
+}
+
+// isSpent reports whether the first attempt and all retries have failed. What follows makes the failed release good.
+func isSpent(c *sondev1.Collector) bool { return c.Status.Failures > retriesOf(actionOf(c)) }
+
+func remedyOf(c *sondev1.Collector) release.Remedy {
+	if a := actionOf(c); c.Status.Revision == 0 || a != nil && a.Remediation == sondev1.RemediationUninstall {
+		return release.Uninstall
+	}
+	return release.Rollback
 }
 
 func retriesOf(a *sondev1.CollectorAction) int32 {
@@ -155,6 +194,7 @@ func BuildJob(c *sondev1.Collector, anchor *corev1.ConfigMap, number int64, imag
 			Annotations: map[string]string{
 				sondev1.AnnotationOwner: naming.Owner(c),
 				annotationRun:           strconv.FormatInt(number, 10), annotationGeneration: strconv.FormatInt(c.Generation, 10),
+				annotationRemedy: strconv.FormatBool(isSpent(c)),
 			},
 		},
 		Spec: batchv1.JobSpec{
@@ -173,7 +213,7 @@ func BuildJob(c *sondev1.Collector, anchor *corev1.ConfigMap, number int64, imag
 }
 
 func releaserPod(c *sondev1.Collector, secret, image string) corev1.PodSpec {
-	const volume, scratch, credentials = "request", "scratch", "credentials"
+	const volume, scratch = "request", "scratch"
 	spec := corev1.PodSpec{
 		RestartPolicy: corev1.RestartPolicyNever, ServiceAccountName: ServiceAccount, EnableServiceLinks: new(false),
 		TerminationGracePeriodSeconds: new(int64(10)),
@@ -186,7 +226,7 @@ func releaserPod(c *sondev1.Collector, secret, image string) corev1.PodSpec {
 			},
 			Resources: corev1.ResourceRequirements{
 				Requests: corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("50m"), corev1.ResourceMemory: *resource.NewQuantity(memoryRequest, resource.BinarySI)},
-				Limits:   corev1.ResourceList{corev1.ResourceMemory: *resource.NewQuantity(memoryLimit, resource.BinarySI)},
+				Limits:   corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("1"), corev1.ResourceMemory: *resource.NewQuantity(memoryLimit, resource.BinarySI)},
 			},
 			SecurityContext: &corev1.SecurityContext{
 				AllowPrivilegeEscalation: new(false), ReadOnlyRootFilesystem: new(true), Capabilities: &corev1.Capabilities{Drop: []corev1.Capability{"ALL"}},
@@ -200,13 +240,31 @@ func releaserPod(c *sondev1.Collector, secret, image string) corev1.PodSpec {
 		},
 	}
 	if from := c.Spec.Chart; from != nil && from.SecretRef != nil {
-		spec.Containers[0].VolumeMounts = append(spec.Containers[0].VolumeMounts, corev1.VolumeMount{Name: credentials, MountPath: release.CredentialsPath, ReadOnly: true})
-		spec.Volumes = append(spec.Volumes, corev1.Volume{Name: credentials, VolumeSource: corev1.VolumeSource{Secret: &corev1.SecretVolumeSource{
-			SecretName: from.SecretRef.Name, DefaultMode: new(int32(0o444)),
-			Items: []corev1.KeyToPath{{Key: release.UsernameKey, Path: release.UsernameKey}, {Key: release.PasswordKey, Path: release.PasswordKey}},
-		}}})
+		mount(&spec, "credentials", release.CredentialsPath, secretKeys(from.SecretRef.Name,
+			corev1.KeyToPath{Key: release.UsernameKey, Path: release.UsernameKey}, corev1.KeyToPath{Key: release.PasswordKey, Path: release.PasswordKey}))
+	}
+	for i, from := range c.Spec.ValuesFrom {
+		item := corev1.KeyToPath{Key: from.Key, Path: release.ValuesFile}
+		source := secretKeys(from.Name, item)
+		if from.Kind == "ConfigMap" {
+			source = corev1.VolumeSource{ConfigMap: &corev1.ConfigMapVolumeSource{
+				LocalObjectReference: corev1.LocalObjectReference{Name: from.Name}, Items: []corev1.KeyToPath{item}, DefaultMode: new(int32(0o444)), Optional: new(true),
+			}}
+		}
+		mount(&spec, "values-"+strconv.Itoa(i), release.ValuesPath+"/"+strconv.Itoa(i), source)
 	}
 	return spec
+}
+
+// secretKeys is a volume with keys of a Secret. They are optional, so that the releaser reports a missing one; otherwise its Pod would wait
+// until the Job's deadline.
+func secretKeys(name string, keys ...corev1.KeyToPath) corev1.VolumeSource {
+	return corev1.VolumeSource{Secret: &corev1.SecretVolumeSource{SecretName: name, Items: keys, DefaultMode: new(int32(0o444)), Optional: new(true)}}
+}
+
+func mount(spec *corev1.PodSpec, name, path string, from corev1.VolumeSource) {
+	spec.Containers[0].VolumeMounts = append(spec.Containers[0].VolumeMounts, corev1.VolumeMount{Name: name, MountPath: path, ReadOnly: true})
+	spec.Volumes = append(spec.Volumes, corev1.Volume{Name: name, VolumeSource: from})
 }
 
 func ownedBy(anchor *corev1.ConfigMap) []metav1.OwnerReference {

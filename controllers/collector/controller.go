@@ -72,6 +72,7 @@ type Reconciler struct {
 // +kubebuilder:rbac:groups=monitoring.openshift.tpg,resources=collectors/status,verbs=patch
 // +kubebuilder:rbac:groups=batch,resources=jobs,verbs=get;list;watch
 // +kubebuilder:rbac:groups="",resources=pods,verbs=get;list;watch
+// +kubebuilder:rbac:groups="",resources=namespaces,verbs=get
 
 // The right to create and delete Jobs, ConfigMaps and Secrets is not here: the admin of a namespace gives it there
 // (kubectl sonde collector open).
@@ -81,7 +82,11 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 	c := &sondev1.Collector{}
 	err := r.Get(ctx, req.NamespacedName, c)
 	if apierrors.IsNotFound(err) {
-		return ctrl.Result{}, r.removeOrphans(ctx, req.NamespacedName)
+		err := r.removeOrphans(ctx, req.NamespacedName)
+		if apierrors.IsForbidden(err) { // the namespace is closed, and may be opened again
+			return ctrl.Result{RequeueAfter: maxClosedDelay}, nil
+		}
+		return ctrl.Result{}, err
 	}
 	if err != nil {
 		return ctrl.Result{}, fmt.Errorf("get Collector: %w", err)
@@ -90,7 +95,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 		return ctrl.Result{}, nil
 	}
 	// Of an earlier Collector with this name.
-	if err := r.removeOrphans(ctx, req.NamespacedName); err != nil {
+	if err := ignoreForbidden(r.removeOrphans(ctx, req.NamespacedName)); err != nil {
 		return ctrl.Result{}, err
 	}
 	before := c.DeepCopy()
@@ -99,14 +104,14 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 		return ctrl.Result{}, err
 	}
 	record(o)
+	if err := r.clean(ctx, o); err != nil {
+		return ctrl.Result{}, err // before the status says that the report was read, and before another run starts
+	}
 	planned := planFor(o)
 	if planned.start {
 		if planned, err = r.start(ctx, o, planned); err != nil {
 			return pass.RequeueOnConflict(ctrl.Result{}, err)
 		}
-	}
-	if err := r.clean(ctx, o); err != nil {
-		return ctrl.Result{}, err // before the status says that the report was read
 	}
 	report(o, planned)
 	if !equality.Semantic.DeepEqual(before.Status, c.Status) {

@@ -2,8 +2,8 @@ package collector
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -63,6 +63,7 @@ func newWorld(t *testing.T, c *sondev1.Collector, objects ...client.Object) *wor
 			if o.GetUID() == "" {
 				o.SetUID(types.UID("uid-of-" + o.GetName()))
 			}
+			o.SetCreationTimestamp(metav1.NewTime(w.clock.Now()))
 			return c.Create(ctx, o, opts...)
 		},
 		Delete: func(ctx context.Context, c client.WithWatch, o client.Object, opts ...client.DeleteOption) error {
@@ -73,6 +74,9 @@ func newWorld(t *testing.T, c *sondev1.Collector, objects ...client.Object) *wor
 			w.writes++
 			return c.SubResource(sub).Patch(ctx, o, p, opts...)
 		},
+	}
+	if !slices.ContainsFunc(objects, func(o client.Object) bool { _, ok := o.(*corev1.Namespace); return ok }) {
+		objects = append(objects, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "acme"}})
 	}
 	fakes := fake.NewClientBuilder().WithScheme(s).WithObjects(append(objects, c)...).WithStatusSubresource(&sondev1.Collector{}).WithInterceptorFuncs(funcs).Build()
 	w.Reconciler = &Reconciler{
@@ -146,7 +150,7 @@ func TestLife(t *testing.T) {
 		t.Fatal(err)
 	}
 	q, err := release.ParseRequest(secret.Data[release.RequestKey])
-	if err != nil || q.Release != "collector-prod" || q.Namespace != "acme" || q.Install.Seconds != 300 || q.Install.Last {
+	if err != nil || q.Release != "collector-prod" || q.Namespace != "acme" || q.Install != 300 || q.Remedy != "" {
 		t.Errorf("request %+v, %v", q, err)
 	}
 	w.quiet("while the Job runs")
@@ -176,26 +180,117 @@ func (w *world) quiet(when string) {
 	}
 }
 
-// After its retries the last attempt makes a failed release good.
+// request returns what the newest Job was asked to do.
+func (w *world) request() (*batchv1.Job, *release.Request) {
+	w.t.Helper()
+	jobs := w.jobs()
+	newest := &jobs[len(jobs)-1]
+	secret := &corev1.Secret{}
+	if err := w.Get(w.t.Context(), client.ObjectKey{Namespace: "acme", Name: newest.Name}, secret); err != nil {
+		w.t.Fatal(err)
+	}
+	q, err := release.ParseRequest(secret.Data[release.RequestKey])
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	return newest, q
+}
+
+// After all retries a Job of its own makes a failed release good. It is repeated when it dies.
 func TestRetries(t *testing.T) {
 	c := newCollector()
 	c.Spec.Install = &sondev1.CollectorAction{Retries: new(int32(1))}
 	w := newWorld(t, c)
-	for i, last := range []bool{false, true} {
+	failed := release.Report{Outcome: release.Retry, Reason: release.ReasonNotReady, Message: "crashes"}
+	for i, tc := range []struct {
+		remedy release.Remedy
+		skip   bool
+		report release.Report
+	}{
+		{report: failed},
+		{report: failed},
+		{remedy: release.Uninstall, report: failed},
+		{remedy: release.Uninstall, skip: true, report: release.Report{Outcome: release.Stalled, Remediated: release.Uninstalled}},
+	} {
 		w.pass()
-		jobs := w.jobs()
-		newest := &jobs[len(jobs)-1]
-		secret := &corev1.Secret{}
-		if err := w.Get(t.Context(), client.ObjectKey{Namespace: "acme", Name: newest.Name}, secret); err != nil {
+		job, q := w.request()
+		if q.Remedy != tc.remedy || q.SkipHooks != tc.skip {
+			t.Fatalf("attempt %d: remedy %q, without hooks %t; want %q, %t", i+1, q.Remedy, q.SkipHooks, tc.remedy, tc.skip)
+		}
+		w.end(job, tc.report)
+		c = w.pass()
+		w.clock.SetTime(w.clock.Now().Add(time.Minute))
+	}
+	want(t, c, sondev1.ConditionStalled, "True", release.ReasonNotReady)
+	want(t, c, sondev1.ConditionRemediated, "True", sondev1.ReasonUninstalled)
+	w.quiet("when it is stalled")
+}
+
+// A Collector says what to do about a failed upgrade.
+func TestRemedyOfAnUpgrade(t *testing.T) {
+	for remediation, want := range map[sondev1.CollectorRemediation]release.Remedy{"": release.Rollback, sondev1.RemediationRollback: release.Rollback, sondev1.RemediationUninstall: release.Uninstall} {
+		c := newCollector()
+		c.Spec.Upgrade = &sondev1.CollectorAction{Remediation: remediation}
+		c.Status.Revision, c.Status.Failures = 3, defaultRetries+1
+		if q := BuildRequest(c, &corev1.ConfigMap{}); q.Remedy != want {
+			t.Errorf("%q: %q, want %q", remediation, q.Remedy, want)
+		}
+	}
+}
+
+// The cache of Jobs may lag behind that of Collectors. No second Job starts.
+func TestJobThatTheCacheLacks(t *testing.T) {
+	w := newWorld(t, newCollector())
+	w.pass()
+	w.Own = interceptor.NewClient(w.Client.(client.WithWatch), interceptor.Funcs{
+		List: func(context.Context, client.WithWatch, client.ObjectList, ...client.ListOption) error { return nil },
+	})
+	want(t, w.pass(), sondev1.ConditionReconciling, "True", sondev1.ReasonReleasing)
+	if n := len(w.jobs()); n != 1 {
+		t.Errorf("%d Jobs", n)
+	}
+}
+
+// If an admin has closed the namespace, the operator asks again later whether it may remove the release of a deleted Collector.
+func TestClosedWhenDeleted(t *testing.T) {
+	w := newWorld(t, newCollector())
+	c := w.pass()
+	if err := w.Delete(t.Context(), c); err != nil {
+		t.Fatal(err)
+	}
+	w.Client = interceptor.NewClient(w.Client.(client.WithWatch), interceptor.Funcs{
+		Delete: func(_ context.Context, _ client.WithWatch, o client.Object, _ ...client.DeleteOption) error {
+			return apierrors.NewForbidden(corev1.Resource("configmaps"), o.GetName(), nil)
+		},
+	})
+	result, err := w.Reconcile(t.Context(), ctrl.Request{NamespacedName: client.ObjectKeyFromObject(c)})
+	if err != nil || result.RequeueAfter != maxClosedDelay {
+		t.Errorf("%+v, %v", result, err)
+	}
+}
+
+// A spec that was never released is not ready because nothing may run.
+func TestSuspendedChangeIsNotReady(t *testing.T) {
+	w := newWorld(t, newCollector())
+	w.pass()
+	w.end(&w.jobs()[0], release.Report{Outcome: release.Ready, Revision: 1})
+	c := w.pass()
+	want(t, c, sondev1.ConditionReady, "True", sondev1.ReasonUpToDate)
+	for _, changed := range []bool{false, true} {
+		c.Spec.Suspend = true
+		status := metav1.ConditionTrue
+		if changed {
+			c.Generation, c.Spec.Cluster, status = 3, "west", metav1.ConditionFalse
+		}
+		var err error
+		if c.Annotations, err = stamp.SignCollector(w.Key, c, stamp.Claim{Requester: access.Requester{Username: "ann"}, IssuedAt: now}); err != nil {
 			t.Fatal(err)
 		}
-		var q release.Request
-		if err := json.Unmarshal(secret.Data[release.RequestKey], &q); err != nil || q.Install.Last != last {
-			t.Fatalf("attempt %d: last %t, want %t", i+1, q.Install.Last, last)
+		if err := w.Update(t.Context(), c); err != nil {
+			t.Fatal(err)
 		}
-		w.end(newest, release.Report{Outcome: release.Retry, Reason: release.ReasonNotReady, Message: "crashes"})
-		w.pass()
-		w.clock.SetTime(w.clock.Now().Add(time.Minute))
+		c = w.pass()
+		want(t, c, sondev1.ConditionReady, status, sondev1.ReasonSuspended)
 	}
 }
 
@@ -216,7 +311,13 @@ func TestForbidden(t *testing.T) {
 		"a user's ConfigMap": {objects: []client.Object{
 			&corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "acme", Name: "sonde-collector-collector-prod"}},
 		}, reason: sondev1.ReasonReleaseNameTaken, message: "which no Collector made"},
-		"no stamp": {change: func(w *world) { w.Key = []byte(strings.Repeat("x", stamp.KeyBytes)) }, reason: sondev1.ReasonNotAdmitted, message: "create it again"},
+		"opted out": {objects: []client.Object{&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "acme", Labels: map[string]string{sondev1.LabelOptOut: "true"}}}}, reason: sondev1.ReasonOptedOut, message: "ask them to remove it"},
+		"no namespace": {change: func(w *world) {
+			if err := w.Delete(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "acme"}}); err != nil {
+				t.Fatal(err)
+			}
+		}, reason: sondev1.ReasonNamespaceReplaced, message: "does not exist"},
+		"no stamp": {change: func(w *world) { w.Key = []byte(strings.Repeat("x", stamp.KeyBytes)) }, reason: sondev1.ReasonNotAdmitted, message: "kubectl annotate collector mine -n acme"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := newWorld(t, newCollector(), tc.objects...)

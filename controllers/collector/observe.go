@@ -3,6 +3,7 @@ package collector
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strconv"
@@ -42,14 +43,21 @@ type run struct {
 	job        *batchv1.Job
 	number     int64
 	generation int64
-	pods       []corev1.Pod
+	// remedy: it only makes a failed release good.
+	remedy bool
+	pods   []corev1.Pod
 }
 
 func (r *Reconciler) observe(ctx context.Context, c *sondev1.Collector) (*observation, error) {
 	o := &observation{collector: c, now: r.Clock.Now()}
 	claim, err := stamp.VerifyCollector(r.Key, c)
 	if err != nil {
-		o.refused = err.Error()
+		cause := "its signature is not valid"
+		if errors.Is(err, stamp.ErrMissing) {
+			cause = "it is not signed"
+		}
+		o.refused = fmt.Sprintf("no webhook has admitted this spec (%s): it was written while the operator's webhook did not run, or for another installation. Run kubectl annotate collector %s -n %s --overwrite %s=\"$(date +%%s)\"",
+			cause, c.Name, c.Namespace, sondev1.AnnotationRetry)
 	}
 	o.requester = claim.Requester
 	if o.paused, err = pause.Requested(ctx, r.PauseConfig, r.Namespace); err != nil {
@@ -81,7 +89,7 @@ func (r *Reconciler) observeJobs(ctx context.Context, o *observation) error {
 		if err1 != nil || err2 != nil {
 			continue // not the operator's
 		}
-		o.runs = append(o.runs, run{job: job, number: number, generation: generation})
+		o.runs = append(o.runs, run{job: job, number: number, generation: generation, remedy: job.Annotations[annotationRemedy] == "true"})
 	}
 	slices.SortFunc(o.runs, func(a, b run) int { return cmp.Compare(a.number, b.number) })
 	return r.countRunning(ctx, o, busy)
@@ -143,6 +151,13 @@ func (o *observation) last() *run {
 // ended reports whether a run can write nothing any more: its Job makes no further Pod, and no Pod runs.
 func (r *run) ended() bool {
 	return jobEnded(r.job) && !slices.ContainsFunc(r.pods, func(p corev1.Pod) bool { return isRunning(&p) })
+}
+
+// started reports whether a container of the run has started.
+func (r *run) started() bool {
+	return slices.ContainsFunc(r.pods, func(p corev1.Pod) bool {
+		return slices.ContainsFunc(p.Status.ContainerStatuses, func(s corev1.ContainerStatus) bool { return s.State.Waiting == nil })
+	})
 }
 
 func isRunning(p *corev1.Pod) bool {

@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"time"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
 	sondev1 "github.com/sonde-operator/sonde/api/v1alpha1"
 	"github.com/sonde-operator/sonde/internal/operator/pause"
 	"github.com/sonde-operator/sonde/internal/wire/release"
@@ -46,8 +48,8 @@ func planFor(o *observation) plan {
 		return plan{state: stalled, reason: sondev1.ReasonNotAdmitted, message: o.refused}
 	case c.Spec.Suspend:
 		return plan{state: held, reason: sondev1.ReasonSuspended, message: "spec.suspend is true: the release stays as it is"}
-	case s.ReleasedGeneration == c.Generation && !o.checkIsDue():
-		return o.ready()
+	case s.ReleasedGeneration == c.Generation:
+		return o.released()
 	case s.StalledGeneration == c.Generation:
 		reason, message := sondev1.ReasonNotReleased, "the last attempt failed"
 		if released := condition(c, sondev1.ConditionReleased); released != nil {
@@ -62,7 +64,7 @@ func planFor(o *observation) plan {
 			message += ": " + released.Message
 		}
 		return plan{state: reconciling, reason: sondev1.ReasonRetrying, message: message, after: s.NextAttempt.Sub(o.now)}
-	case o.running >= maxRunning || o.runningHere >= maxRunning/2:
+	case o.isQueued():
 		return plan{
 			state: reconciling, reason: sondev1.ReasonQueued, after: queuedDelay,
 			message: fmt.Sprintf("Jobs of %d other Collectors run, %d of them in this namespace; this one follows", o.running, o.runningHere),
@@ -71,24 +73,61 @@ func planFor(o *observation) plan {
 	return plan{state: reconciling, reason: sondev1.ReasonReleasing, message: "a Job runs Helm", start: true}
 }
 
-// ready is the plan of a release that is as the spec says.
+// isQueued reports whether a run has to wait for those of other Collectors.
+func (o *observation) isQueued() bool {
+	return o.running >= maxRunning || o.runningHere >= maxRunning/2
+}
+
+// released is the plan of a release that is as the spec says. Its objects may have to be looked at; until then it counts as ready.
+func (o *observation) released() plan {
+	p := o.ready()
+	switch {
+	case !o.lookIsDue():
+	case o.isQueued():
+		p.after = queuedDelay
+	default:
+		p.start, p.after = true, 0
+	}
+	return p
+}
+
+// ready describes a release that is as the spec says.
 func (o *observation) ready() plan {
 	s := &o.collector.Status
-	p := plan{state: ready, reason: sondev1.ReasonUpToDate, message: fmt.Sprintf("revision %d of chart version %s is deployed, and its objects are ready", s.Revision, s.ChartVersion)}
-	if released := condition(o.collector, sondev1.ConditionReleased); released != nil && released.Reason == release.ReasonDrifted {
+	p := plan{state: ready, reason: sondev1.ReasonUpToDate, message: fmt.Sprintf("revision %d of chart version %s is deployed, and its objects were ready", s.Revision, s.ChartVersion)}
+	switch released := condition(o.collector, sondev1.ConditionReleased); {
+	case released == nil:
+	case released.Status == metav1.ConditionFalse:
+		p = plan{state: reconciling, reason: sondev1.ReasonRetrying, message: "the release's objects could not be checked; another look follows: " + released.Reason + ": " + released.Message}
+	case released.Reason == release.ReasonDrifted:
 		p.reason, p.message = released.Reason, released.Message
 	}
-	if driftOf(o.collector) != "" && s.Checked != nil {
+	switch {
+	case s.NextAttempt != nil:
+		p.after = max(s.NextAttempt.Sub(o.now), time.Second)
+	case looksForDrift(o.collector) && s.Checked != nil:
 		p.after = max(s.Checked.Add(intervalOf(o.collector)).Sub(o.now), time.Second)
 	}
 	return p
 }
 
-// checkIsDue reports whether it is time to look at the objects of a release that is as the spec says.
-func (o *observation) checkIsDue() bool {
-	checked := o.collector.Status.Checked
-	return driftOf(o.collector) != "" && !o.paused && (checked == nil || !o.now.Before(checked.Add(intervalOf(o.collector))))
+// lookIsDue reports whether it is time to look at the objects of a release that is as the spec says. Besides drift, a user may have asked
+// for it, or its last Job is gone, and the release with it.
+func (o *observation) lookIsDue() bool {
+	s := &o.collector.Status
+	switch {
+	case o.paused:
+		return false
+	case s.NextAttempt != nil:
+		return !o.now.Before(s.NextAttempt.Time)
+	case s.Checked == nil || len(o.runs) == 0:
+		return true
+	}
+	return looksForDrift(o.collector) && !o.now.Before(s.Checked.Add(intervalOf(o.collector)))
 }
+
+// slowStart is how long a Pod may take to start before the status says so.
+const slowStart = 30 * time.Second
 
 // busy returns the plan of a Collector whose releaser runs.
 func (o *observation) busy() (plan, bool) {
@@ -96,12 +135,18 @@ func (o *observation) busy() (plan, bool) {
 	last := o.last()
 	switch {
 	case last != nil && !last.ended() && last.generation == o.collector.Generation && o.collector.Status.ReleasedGeneration == last.generation:
-		p = o.ready() // the Job only looks for drift
+		p = o.ready() // the Job only looks
 		p.after = 0
 	case last != nil && !last.ended():
 		p.message = "Job " + last.job.Name + " runs Helm"
-		if w := waiting(last); w != "" {
+		switch w, age := waiting(last), o.now.Sub(last.job.CreationTimestamp.Time); {
+		case w != "":
 			p.message += "; its Pod waits: " + w
+		case last.started():
+		case age < slowStart:
+			p.after = slowStart - age
+		default:
+			p.message += "; its Pod has not started: the Events of the Job and of its Pod say why"
 		}
 	case o.stray != "":
 		p.message, p.after = "Pod "+o.stray+" of an earlier Job still runs", queuedDelay

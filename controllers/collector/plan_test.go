@@ -57,6 +57,12 @@ func TestPlan(t *testing.T) {
 		}
 	}
 	runs := func(all ...run) set { return func(o *observation) { o.runs = all } }
+	// released: the last Job has succeeded, and its report was read.
+	released := func(o *observation) {
+		s := &o.collector.Status
+		s.ObservedGeneration, s.ReleasedGeneration, s.Checked, s.ReportedJob = 2, 2, new(metav1.NewTime(now)), "job-1"
+		o.runs = []run{newRun(2, "read before")}
+	}
 	for name, tc := range map[string]struct {
 		observed []set
 		state    state
@@ -84,12 +90,43 @@ func TestPlan(t *testing.T) {
 		"paused":                {observed: []set{func(o *observation) { o.paused = true }}, state: held, reason: sondev1.ReasonPaused},
 		"paused, and ready":     {observed: []set{func(o *observation) { o.paused = true }, status(func(s *sondev1.CollectorStatus) { s.ReleasedGeneration = 2 })}, state: ready, reason: sondev1.ReasonUpToDate},
 		"drift is due": {
-			observed: []set{status(func(s *sondev1.CollectorStatus) { s.ReleasedGeneration = 2 }), func(o *observation) { o.collector.Spec.Drift = sondev1.DriftWarn }},
-			state:    reconciling, reason: sondev1.ReasonReleasing, start: true,
+			observed: []set{released, func(o *observation) { o.collector.Spec.Drift, o.now = sondev1.DriftWarn, now.Add(time.Hour) }},
+			state:    ready, reason: sondev1.ReasonUpToDate, start: true,
 		},
+		"drift is due, many run": {
+			observed: []set{released, func(o *observation) {
+				o.collector.Spec.Drift, o.now, o.running = sondev1.DriftWarn, now.Add(time.Hour), maxRunning
+			}},
+			state: ready, reason: sondev1.ReasonUpToDate, after: queuedDelay,
+		},
+		"asked for": {
+			observed: []set{released, func(o *observation) { o.collector.Annotations = map[string]string{sondev1.AnnotationRetry: "now"} }},
+			state:    ready, reason: sondev1.ReasonUpToDate, start: true,
+		},
+		"the last Job is gone": {
+			observed: []set{released, func(o *observation) { o.runs = nil }}, state: ready, reason: sondev1.ReasonUpToDate, start: true,
+		},
+		"a look failed": {observed: []set{released, func(o *observation) {
+			o.runs[0] = newRun(2, reportText(t, release.Report{Outcome: release.Stalled, Reason: release.ReasonForbidden, History: []release.Revision{{Revision: 1, Status: release.Deployed}}}))
+			o.collector.Status.ReportedJob = ""
+		}}, state: reconciling, reason: sondev1.ReasonRetrying, after: minDelay},
+		"a look was not answered": {observed: []set{released, func(o *observation) {
+			o.runs[0] = newRun(2, reportText(t, release.Report{Outcome: release.Retry, Reason: release.ReasonUnavailable, Uncounted: true}))
+			o.collector.Status.ReportedJob = ""
+		}}, state: ready, reason: sondev1.ReasonUpToDate, after: minDelay},
+		"a look changed the release and failed": {observed: []set{released, func(o *observation) {
+			o.runs[0] = newRun(2, reportText(t, release.Report{Outcome: release.Retry, Reason: release.ReasonNotReady, History: []release.Revision{{Revision: 2, Status: "failed"}}}))
+			o.collector.Status.ReportedJob = ""
+		}}, state: reconciling, reason: sondev1.ReasonRetrying, after: minDelay},
+		"attempts are spent": {observed: []set{runs(newRun(2, reportText(t, release.Report{Outcome: release.Retry, Reason: release.ReasonNotReady}))), status(func(s *sondev1.CollectorStatus) {
+			s.Failures = defaultRetries
+		})}, state: reconciling, reason: sondev1.ReasonReleasing, start: true},
 		"drift was looked for": {observed: []set{status(func(s *sondev1.CollectorStatus) {
 			s.ReleasedGeneration, s.Checked = 2, new(metav1.NewTime(now.Add(-time.Minute)))
-		}), func(o *observation) { o.collector.Spec.Drift, o.collector.Spec.Interval = sondev1.DriftRepair, "3m" }}, state: ready, reason: sondev1.ReasonUpToDate, after: 2 * time.Minute},
+		}), func(o *observation) {
+			o.collector.Spec.Drift, o.collector.Spec.Interval = sondev1.DriftRepair, "3m"
+			o.runs, o.collector.Status.ReportedJob = []run{newRun(2, "read before")}, "job-1"
+		}}, state: ready, reason: sondev1.ReasonUpToDate, after: 2 * time.Minute},
 		"drift is looked for": {
 			observed: []set{status(func(s *sondev1.CollectorStatus) { s.ReleasedGeneration = 2 }), func(o *observation) { o.collector.Spec.Drift = sondev1.DriftWarn }, runs(newRun(2, ""))},
 			state:    ready, reason: sondev1.ReasonUpToDate,
@@ -129,16 +166,16 @@ func TestRecord(t *testing.T) {
 		delay            time.Duration
 		released         metav1.ConditionStatus
 		remediated       metav1.ConditionStatus
+		revision         int64
 	}{
 		"ready":        {report: release.Report{Outcome: release.Ready}, generation: 2, before: sondev1.CollectorStatus{Attempts: 4, Failures: 3}, released: "True", remediated: "False"},
 		"first":        {report: failure, generation: 2, attempts: 1, failed: 1, delay: 10 * time.Second, released: "False", remediated: "False"},
 		"fifth":        {report: failure, generation: 2, before: sondev1.CollectorStatus{Attempts: 4, Failures: 2}, attempts: 5, failed: 3, delay: 160 * time.Second, released: "False", remediated: "False"},
 		"last":         {report: failure, generation: 2, before: sondev1.CollectorStatus{Attempts: 3, Failures: 3}, attempts: 4, failed: 4, released: "False", remediated: "False"},
+		"known since":  {report: release.Report{Outcome: release.Retry, Reason: release.ReasonUnavailable, Uncounted: true}, generation: 2, before: sondev1.CollectorStatus{Revision: 7}, attempts: 1, delay: minDelay, released: "False", remediated: "False", revision: 7},
 		"many":         {report: failure, generation: 2, before: sondev1.CollectorStatus{Attempts: 1000, Failures: 1}, attempts: 1001, failed: 2, delay: maxDelay, released: "False", remediated: "False"},
 		"uncounted":    {report: release.Report{Outcome: release.Retry, Reason: release.ReasonUnavailable, Uncounted: true}, generation: 2, before: sondev1.CollectorStatus{Attempts: 9, Failures: 1}, attempts: 10, failed: 1, delay: maxUncountedDelay, released: "False", remediated: "False"},
 		"of an old":    {report: failure, generation: 1, released: "False", remediated: "False"},
-		"rolled back":  {report: release.Report{Outcome: release.Stalled, Reason: release.ReasonNotReady, Remediated: release.RolledBack, Revision: 3}, generation: 2, attempts: 1, released: "False", remediated: "True"},
-		"uninstalled":  {report: release.Report{Outcome: release.Stalled, Reason: release.ReasonNotReady, Remediated: release.Uninstalled}, generation: 2, attempts: 1, released: "False", remediated: "True"},
 		"of an old, 2": {report: release.Report{Outcome: release.Stalled, Reason: release.ReasonBadValues}, generation: 1, released: "False", remediated: "False"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -160,6 +197,9 @@ func TestRecord(t *testing.T) {
 				if c := condition(o.collector, kind); want == "" && c != nil || want != "" && (c == nil || c.Status != want) {
 					t.Errorf("%s is %+v, want %q", kind, c, want)
 				}
+			}
+			if s.Revision != tc.revision {
+				t.Errorf("revision %d, want %d", s.Revision, tc.revision)
 			}
 			again := s.DeepCopy()
 			record(o)
@@ -197,9 +237,76 @@ func TestReportOfAKilledReleaser(t *testing.T) {
 			r := newRun(2, "killed")
 			tc.change(&r)
 			got := reportOf(&r)
-			if got.Outcome != release.Retry || got.Uncounted || got.Reason != release.ReasonReleaserFailed || !strings.Contains(got.Message, tc.want) || !strings.Contains(got.Message, "Job job-1") {
+			if got.Outcome != release.Retry || got.Uncounted != (name == "no Pod") || got.Reason != release.ReasonReleaserFailed || !strings.Contains(got.Message, tc.want) || !strings.Contains(got.Message, "Job job-1") {
 				t.Errorf("%+v, want a message with %q", got, tc.want)
 			}
 		})
+	}
+}
+
+// Whatever ends a run that makes a failed release good, another one follows until it is done, and the cause of the failure is kept.
+func TestRemedy(t *testing.T) {
+	for name, tc := range map[string]struct {
+		message    string
+		failures   int32
+		stalled    bool
+		remediated metav1.ConditionStatus
+		reason     string
+	}{
+		"rolled back":      {message: reportText(t, release.Report{Outcome: release.Stalled, Remediated: release.RolledBack, Revision: 3}), failures: 4, stalled: true, remediated: "True", reason: sondev1.ReasonRolledBack},
+		"uninstalled":      {message: reportText(t, release.Report{Outcome: release.Stalled, Remediated: release.Uninstalled}), failures: 4, stalled: true, remediated: "True", reason: sondev1.ReasonUninstalled},
+		"nothing to do":    {message: reportText(t, release.Report{Outcome: release.Stalled}), failures: 4, stalled: true, remediated: "False", reason: sondev1.ReasonNothingFailed},
+		"killed":           {message: "no report", failures: 4, remediated: "False", reason: sondev1.ReasonNotRemediated},
+		"killed again":     {message: "no report", failures: 4 + maxRemedies - 2, remediated: "False", reason: sondev1.ReasonNotRemediated},
+		"killed too often": {message: "no report", failures: 4 + maxRemedies, stalled: true, remediated: "False", reason: sondev1.ReasonNotRemediated},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := newRun(2, tc.message)
+			r.remedy = true
+			o := &observation{collector: newCollector(), now: now, runs: []run{r}}
+			s := &o.collector.Status
+			s.ObservedGeneration, s.Failures, s.Revision = 2, tc.failures, 2
+			o.set(sondev1.ConditionReleased, "False", release.ReasonNotReady, "the Pod crashes")
+			record(o)
+			if stalled := s.StalledGeneration == 2; stalled != tc.stalled || stalled == (s.NextAttempt != nil) {
+				t.Errorf("stalled %t and next attempt %v, want stalled %t", stalled, s.NextAttempt, tc.stalled)
+			}
+			if c := condition(o.collector, sondev1.ConditionRemediated); c.Status != tc.remediated || c.Reason != tc.reason {
+				t.Errorf("%+v, want %s %s", c, tc.remediated, tc.reason)
+			}
+			if c := condition(o.collector, sondev1.ConditionReleased); c.Reason != release.ReasonNotReady || c.Message != "the Pod crashes" {
+				t.Errorf("%+v, want the cause", c)
+			}
+		})
+	}
+}
+
+// A report is read as soon as it is there: the Pod may be gone when the Job has ended.
+func TestReportBeforeTheJobEnds(t *testing.T) {
+	r := newRun(2, reportText(t, release.Report{Outcome: release.Ready, Revision: 1}))
+	r.job.Status.Conditions = nil
+	o := &observation{collector: newCollector(), now: now, runs: []run{r}}
+	record(o)
+	if o.collector.Status.ReleasedGeneration != 2 {
+		t.Errorf("status %+v, want the report in it", o.collector.Status)
+	}
+	o.collector.Generation = 3
+	if p := planFor(o); p.start || p.state != reconciling {
+		t.Errorf("plan %+v, want no run before the Job has ended", p)
+	}
+}
+
+// A Pod that does not start is named after a while.
+func TestSlowStart(t *testing.T) {
+	r := newRun(2, "")
+	r.pods[0].Status.ContainerStatuses = []corev1.ContainerStatus{{Name: release.Container, State: corev1.ContainerState{Waiting: &corev1.ContainerStateWaiting{Reason: "ContainerCreating"}}}}
+	r.job.CreationTimestamp = metav1.NewTime(now.Add(-10 * time.Second))
+	o := &observation{collector: newCollector(), now: now, runs: []run{r}}
+	if p := planFor(o); p.after != 20*time.Second || strings.Contains(p.message, "not started") {
+		t.Errorf("after 10 s: %+v", p)
+	}
+	o.now = now.Add(time.Minute)
+	if p := planFor(o); !strings.Contains(p.message, "has not started") {
+		t.Errorf("after a minute: %+v", p)
 	}
 }

@@ -20,6 +20,9 @@ const (
 	maxUncountedDelay = 30 * time.Second
 )
 
+// maxRemedies is how often the operator tries to make a failed release good, besides attempts that do not count.
+const maxRemedies = 10
+
 // record writes the result of the last run into the status, once. It is pure but for the status.
 func record(o *observation) {
 	s := &o.collector.Status
@@ -28,7 +31,7 @@ func record(o *observation) {
 		s.ObservedGeneration, s.Attempts, s.Failures, s.NextAttempt = o.collector.Generation, 0, 0, nil
 	}
 	if s.Retried != retry {
-		s.Retried, s.StalledGeneration = retry, 0
+		s.Retried, s.StalledGeneration, s.Checked = retry, 0, nil
 	}
 	s.Release, s.Namespace = o.collector.ReleaseName(), o.collector.ReleaseNamespace()
 	last := o.last()
@@ -36,12 +39,15 @@ func record(o *observation) {
 		return
 	}
 	s.Job = last.job.Name
-	if !last.ended() || s.ReportedJob == s.Job {
+	if s.ReportedJob == s.Job {
+		return
+	}
+	r := reportOf(last)
+	if r == nil {
 		return
 	}
 	s.ReportedJob, o.reported = s.Job, true
-	r := reportOf(last)
-	if r.Reason != release.ReasonReleaserFailed && r.Reason != release.ReasonReleaseNameTaken { // these know nothing of the release
+	if r.Revision > 0 || len(r.History) > 0 || r.Remediated == release.Uninstalled { // otherwise it knows nothing of the release
 		s.Revision, s.ChartVersion, s.History = int64(r.Revision), r.ChartVersion, nil
 		for _, h := range r.History {
 			s.History = append(s.History, sondev1.CollectorRevision{
@@ -49,7 +55,11 @@ func record(o *observation) {
 			})
 		}
 	}
-	o.recordOutcome(r, last.generation)
+	if last.remedy {
+		o.recordRemedy(r, last.generation)
+	} else {
+		o.recordOutcome(r, last.generation)
+	}
 }
 
 // maxRetryValue bounds the part of the annotation that the status keeps, in bytes.
@@ -64,13 +74,13 @@ func retryValue(c *sondev1.Collector) string {
 	return "=" + text.Truncate(value, maxRetryValue) // also an empty value differs from none
 }
 
-// recordOutcome sets the conditions that only a report changes. A report about an older generation does not stall the current one.
+// recordOutcome sets what a report says about the release. One about an older generation counts no attempt of the current one.
 func (o *observation) recordOutcome(r *release.Report, generation int64) {
 	c := o.collector
 	s := &c.Status
 	current := generation == c.Generation
-	switch r.Outcome {
-	case release.Ready:
+	switch {
+	case r.Outcome == release.Ready:
 		o.set(sondev1.ConditionReleased, metav1.ConditionTrue, r.Reason, r.Message)
 		o.set(sondev1.ConditionRemediated, metav1.ConditionFalse, sondev1.ReasonNothingFailed, "the last attempt succeeded")
 		s.ReleasedGeneration = generation
@@ -79,41 +89,84 @@ func (o *observation) recordOutcome(r *release.Report, generation int64) {
 			s.Attempts, s.Failures, s.NextAttempt = 0, 0, nil
 		}
 		return
-	case release.Stalled:
-		if current {
-			s.StalledGeneration = generation
-			s.Attempts++
-		}
-	case release.Retry:
+	case current && s.ReleasedGeneration == c.Generation && !isTouched(r):
+		o.recordLook(r)
+		return
+	case current:
+		s.ReleasedGeneration = 0 // a run that only had to look may have found a newer chart, or other values, and failed
+		o.recordFailure(r)
+	}
+	o.set(sondev1.ConditionReleased, metav1.ConditionFalse, r.Reason, r.Message)
+	o.set(sondev1.ConditionRemediated, metav1.ConditionFalse, sondev1.ReasonNotRemediated, "the last attempt failed, and the release was not rolled back")
+}
+
+// isTouched reports whether a failed attempt has left a revision that is not deployed.
+func isTouched(r *release.Report) bool {
+	return len(r.History) > 0 && r.History[0].Status != release.Deployed
+}
+
+// recordLook notes a failed look at a release that was as the spec says. Others follow without end: whatever made it fail may pass. If
+// only something did not answer, the release is taken for what it was.
+func (o *observation) recordLook(r *release.Report) {
+	s := &o.collector.Status
+	s.Attempts++
+	s.NextAttempt = o.next(r.Uncounted)
+	if !r.Uncounted {
+		o.set(sondev1.ConditionReleased, metav1.ConditionFalse, r.Reason, r.Message)
+	}
+}
+
+// recordFailure counts a failed attempt of the current generation.
+func (o *observation) recordFailure(r *release.Report) {
+	s := &o.collector.Status
+	s.Attempts++
+	if r.Outcome == release.Stalled {
+		s.StalledGeneration = o.collector.Generation
+		return
+	}
+	if !r.Uncounted {
+		s.Failures++
+	}
+	s.NextAttempt = nil
+	if !isSpent(o.collector) {
+		s.NextAttempt = o.next(r.Uncounted)
+	}
+}
+
+// recordRemedy sets what a report says about a failed release that had to be made good. Released keeps what had failed.
+func (o *observation) recordRemedy(r *release.Report, generation int64) {
+	c := o.collector
+	s := &c.Status
+	current := generation == c.Generation
+	if r.Outcome == release.Retry {
 		if current {
 			s.Attempts++
 			if !r.Uncounted {
 				s.Failures++
 			}
-			if s.Failures > o.retries() {
-				s.StalledGeneration = generation
-				break
+			if s.NextAttempt = o.next(true); s.Failures > retriesOf(actionOf(c))+maxRemedies {
+				s.StalledGeneration, s.NextAttempt = generation, nil
 			}
-			s.NextAttempt = new(metav1.NewTime(o.now.Add(delay(s.Attempts, r.Uncounted)).Truncate(time.Second)))
 		}
+		o.set(sondev1.ConditionRemediated, metav1.ConditionFalse, sondev1.ReasonNotRemediated, "the failed release could not be made good: "+r.Message)
+		return
 	}
-	o.set(sondev1.ConditionReleased, metav1.ConditionFalse, r.Reason, r.Message)
+	if current {
+		s.StalledGeneration, s.NextAttempt = generation, nil
+	}
 	switch r.Remediated {
 	case release.RolledBack:
-		o.set(sondev1.ConditionRemediated, metav1.ConditionTrue, sondev1.ReasonRolledBack, fmt.Sprintf("revision %d is deployed again: %s", r.Revision, r.Message))
+		o.set(sondev1.ConditionRemediated, metav1.ConditionTrue, sondev1.ReasonRolledBack, fmt.Sprintf("revision %d has the objects of the last one that was ready", r.Revision))
 	case release.Uninstalled:
-		o.set(sondev1.ConditionRemediated, metav1.ConditionTrue, sondev1.ReasonUninstalled, r.Message)
+		o.set(sondev1.ConditionRemediated, metav1.ConditionTrue, sondev1.ReasonUninstalled, "the failed release was uninstalled")
 	default:
-		o.set(sondev1.ConditionRemediated, metav1.ConditionFalse, sondev1.ReasonNotRemediated, "the last attempt failed, and the release was not rolled back")
+		o.set(sondev1.ConditionRemediated, metav1.ConditionFalse, sondev1.ReasonNothingFailed, "the attempts failed before they changed the release")
 	}
 }
 
-// retries of the attempt that has failed.
-func (o *observation) retries() int32 {
-	if o.collector.Status.Revision > 0 {
-		return retriesOf(o.collector.Spec.Upgrade)
-	}
-	return retriesOf(o.collector.Spec.Install)
+// next is when the next attempt follows.
+func (o *observation) next(uncounted bool) *metav1.Time {
+	return new(metav1.NewTime(o.now.Add(delay(o.collector.Status.Attempts, uncounted)).Truncate(time.Second)))
 }
 
 // delay before the next attempt.
@@ -125,9 +178,10 @@ func delay(attempts int32, uncounted bool) time.Duration {
 	return min(minDelay<<min(max(attempts-1, 0), 10), most)
 }
 
-// reportOf returns the report of a run that has ended. Without one it says how the releaser ended.
+// reportOf returns the report of a run, or nil while there is none. For a run that has ended without one it says how the releaser ended.
+// The report is read before the Job is marked as ended: the Pod may be gone by then.
 func reportOf(r *run) *release.Report {
-	why := "its Pod is gone"
+	why, known := "its Pod is gone", false
 	for i := range r.pods {
 		p := &r.pods[i]
 		for j := range p.Status.ContainerStatuses {
@@ -139,25 +193,28 @@ func reportOf(r *run) *release.Report {
 			if err == nil {
 				return report
 			}
-			why = fmt.Sprintf("exit code %d, %s", s.State.Terminated.ExitCode, s.State.Terminated.Reason)
+			why, known = fmt.Sprintf("exit code %d, %s", s.State.Terminated.ExitCode, s.State.Terminated.Reason), true
 			if s.State.Terminated.Reason == "OOMKilled" {
 				why += ": the chart needs more memory than the releaser has"
 			}
 		}
 		if p.Status.Phase == corev1.PodFailed && p.Status.Message != "" {
-			why = p.Status.Reason + ": " + p.Status.Message
+			why, known = p.Status.Reason+": "+p.Status.Message, true
 		}
+	}
+	if !r.ended() {
+		return nil
 	}
 	for _, c := range r.job.Status.Conditions {
 		if c.Type == batchv1.JobFailed && c.Reason == batchv1.JobReasonDeadlineExceeded {
-			why = "it took longer than it may"
+			why, known = "it took longer than it may", true
 			if w := waiting(r); w != "" {
 				why += ": " + w
 			}
 		}
 	}
 	return &release.Report{
-		Outcome: release.Retry, Reason: release.ReasonReleaserFailed,
+		Outcome: release.Retry, Reason: release.ReasonReleaserFailed, Uncounted: !known,
 		Message: fmt.Sprintf("the releaser ended without a report (%s): see the log of Job %s", why, r.job.Name),
 	}
 }

@@ -25,7 +25,7 @@ func report(o *observation, p plan) {
 		return metav1.ConditionFalse
 	}
 	isReady := is(ready)
-	if before := condition(o.collector, sondev1.ConditionReady); p.state == held && before != nil {
+	if before := condition(o.collector, sondev1.ConditionReady); p.state == held && before != nil && o.collector.Status.ReleasedGeneration == o.collector.Generation {
 		isReady = before.Status // the release stays as it is
 	}
 	o.set(sondev1.ConditionReady, isReady, p.reason, p.message)

@@ -78,6 +78,18 @@ func ChangeCollector(t *testing.T, c *sondev1.Collector, change func(*sondev1.Co
 	})
 }
 
+// RetryCollector asks for another attempt, or another look.
+func RetryCollector(t *testing.T, c *sondev1.Collector) {
+	t.Helper()
+	Eventually(t, time.Minute, "the Collector is annotated", func(ctx context.Context) error {
+		if err := Admin.Get(ctx, client.ObjectKeyFromObject(c), c); err != nil {
+			return err
+		}
+		metav1.SetMetaDataAnnotation(&c.ObjectMeta, sondev1.AnnotationRetry, time.Now().Format(time.RFC3339Nano))
+		return Admin.Update(ctx, c)
+	})
+}
+
 // AwaitCollector waits until a condition has a status and, unless it is empty, a reason for the current generation.
 func AwaitCollector(t *testing.T, c *sondev1.Collector, kind string, status metav1.ConditionStatus, reason string, within time.Duration) *metav1.Condition {
 	t.Helper()

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"crypto/tls"
 	"errors"
 	"flag"
 	"fmt"
@@ -34,15 +35,22 @@ func serve(f *flag.FlagSet, args []string) error {
 }
 
 // listen serves at an address until this process gets SIGTERM.
-func listen(addr string, h http.Handler) error {
-	s := &http.Server{Addr: addr, Handler: h, ReadHeaderTimeout: 5 * time.Second}
+func listen(addr string, h http.Handler) error { return listenTLS(addr, nil, h) }
+
+// listenTLS serves with TLS, if there is a configuration for it.
+func listenTLS(addr string, config *tls.Config, h http.Handler) error {
+	s := &http.Server{Addr: addr, Handler: h, TLSConfig: config, ReadHeaderTimeout: 5 * time.Second}
 	go func() {
 		c := make(chan os.Signal, 1)
 		signal.Notify(c, syscall.SIGTERM)
 		<-c
 		_ = s.Close()
 	}()
-	if err := s.ListenAndServe(); !errors.Is(err, http.ErrServerClosed) {
+	serve := s.ListenAndServe
+	if config != nil {
+		serve = func() error { return s.ListenAndServeTLS("", "") }
+	}
+	if err := serve(); !errors.Is(err, http.ErrServerClosed) {
 		return fmt.Errorf("serve: %w", err)
 	}
 	return nil

@@ -1,6 +1,6 @@
 // Command workload is the program that the end-to-end tests and the demos capture and trace. It is an HTTP server and
 // client, a service that is slow for a reason, a sink for UDP, a sender of numbered packets, a user of numbered
-// files, a holder of connections and a flooder of the API server, whose counts tests read. It is also the application, the
+// files, a holder of connections, a repository of Helm charts and a flooder of the API server, whose counts tests read. It is also the application, the
 // sidecar and the finalizer of a Pod with a FluentPVC.
 package main
 
@@ -14,13 +14,13 @@ import (
 
 func main() {
 	if len(os.Args) < 2 {
-		fmt.Fprintln(os.Stderr, "usage: workload serve|load|get|prices|ask|sink|send|idle|files|file|numbers|first|calls|hold|knock|flood|write|ship|sum [flags]")
+		fmt.Fprintln(os.Stderr, "usage: workload serve|load|get|prices|ask|sink|send|idle|files|file|numbers|first|calls|hold|knock|flood|write|ship|sum|repository [flags]")
 		os.Exit(2)
 	}
 	commands := map[string]func(*flag.FlagSet, []string) error{
 		"serve": serve, "healthy": healthy, "storm": storm, "load": load, "get": fetch, "prices": prices, "ask": ask, "sink": sink, "send": send, "idle": idle, "files": files, "file": file,
 		"numbers": numbers, "first": first, "calls": calls, "hold": hold, "knock": knock, "gate": forgeGate, "flood": flood,
-		"write": write, "ship": ship, "sum": sum,
+		"write": write, "ship": ship, "sum": sum, "repository": repository,
 	}
 	run, ok := commands[os.Args[1]]
 	if !ok {

@@ -47,17 +47,23 @@ func (h *Handler) Handle(ctx context.Context, req webhook.AdmissionRequest) webh
 	return admission.HandleMutable(ctx, req, h.decide)
 }
 
-// decide decides on a new Collector and on an update. An update that changes neither spec nor stamp is not looked at, so that anyone
-// who may write labels keeps the requester.
+// decide decides on a new Collector and on an update. An update that changes neither spec nor stamp keeps the requester, so that anyone may
+// write labels. But if the stamp is not valid, because the spec was written while no webhook ran or with another key, any update by a user
+// who has the rights stamps it again: deleting the Collector instead would delete the backend.
 func (h *Handler) decide(ctx context.Context, req webhook.AdmissionRequest) (admission.Granted, error) {
 	c := &sondev1.Collector{}
 	if err := admission.Decode(req.Object.Raw, c); err != nil {
 		return admission.Granted{}, err
 	}
 	c.Namespace = req.Namespace // the object may name another, or none
+	unchanged := false
 	if req.Operation == admissionv1.Update {
-		if changed, err := isChanged(c, req.OldObject.Raw); err != nil || !changed {
+		changed, err := isChanged(c, req.OldObject.Raw)
+		if err != nil {
 			return admission.Granted{}, err
+		}
+		if unchanged = !changed; unchanged && h.isStamped(c) {
+			return admission.Granted{}, nil
 		}
 	}
 	if c.Name == "" {
@@ -65,10 +71,19 @@ func (h *Handler) decide(ctx context.Context, req webhook.AdmissionRequest) (adm
 	}
 	who := access.FromUserInfo(req.UserInfo)
 	if err := h.check(ctx, c, who); err != nil {
+		if unchanged { // someone who may only write labels
+			return admission.Granted{}, nil
+		}
 		return admission.Granted{}, err
 	}
 	annotations, err := stamp.SignCollector(h.Key, c, stamp.Claim{Requester: who, IssuedAt: h.Clock.Now(), RequestUID: string(req.UID)})
 	return admission.Granted{Annotations: annotations}, err
+}
+
+// isStamped reports whether the stamp is valid.
+func (h *Handler) isStamped(c *sondev1.Collector) bool {
+	_, err := stamp.VerifyCollector(h.Key, c)
+	return err == nil
 }
 
 // check refuses what cannot work. The order matters: no answer says anything about a namespace before the requester's right there is

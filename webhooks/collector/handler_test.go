@@ -3,6 +3,7 @@ package collector
 import (
 	"context"
 	"encoding/base64"
+	"encoding/json"
 	"maps"
 	"slices"
 	"strings"
@@ -104,13 +105,50 @@ func TestCreate(t *testing.T) {
 	check(t, h.Handle(t.Context(), request(t, admissionv1.Create, "hub2", tenant("hub2"), nil)), webhooktest.Forbidden, sondev1.LabelOptOut)
 }
 
-// The stamp binds the spec to whoever wrote it last. Who changes only labels does not become the requester.
+// stamped is an object that the webhook has admitted.
+func stamped(t *testing.T) changes {
+	t.Helper()
+	o := object("shop", nil)
+	b, err := json.Marshal(o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var c sondev1.Collector
+	if err := json.Unmarshal(b, &c); err != nil {
+		t.Fatal(err)
+	}
+	c.Namespace = "shop"
+	annotations, err := stamp.SignCollector(webhooktest.Key, &c, stamp.Claim{Requester: access.Requester{Username: "ann"}, IssuedAt: webhooktest.Clock().Now()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	all := changes{}
+	for key, value := range annotations {
+		all[key] = value
+	}
+	o["metadata"].(changes)["annotations"] = all
+	return o
+}
+
+// The stamp binds the spec to whoever wrote it last. Who changes only labels does not become the requester, unless the stamp is not valid:
+// then anyone who has the rights repairs it by any update, and others are not stopped.
 func TestUpdate(t *testing.T) {
 	before := object("shop", nil)
 	h := handler(t)
-	if r := h.Handle(t.Context(), request(t, admissionv1.Update, "shop", nil, before)); !r.Allowed || len(r.Patches) != 0 {
+	update := func(o changes) webhook.AdmissionResponse {
+		return h.Handle(t.Context(), webhooktest.Request(t, admissionv1.Update, sondev1.CollectorKind, "shop", o, o))
+	}
+	if r := update(stamped(t)); !r.Allowed || len(r.Patches) != 0 {
 		t.Errorf("an update of nothing: %+v", r)
 	}
+	if r := update(before); !r.Allowed || len(r.Patches) == 0 {
+		t.Errorf("an update without a stamp: %+v", r)
+	}
+	h.Reviews = rights{}
+	if r := update(before); !r.Allowed || len(r.Patches) != 0 {
+		t.Errorf("an update without a stamp, by a user without rights: %+v", r)
+	}
+	h = handler(t)
 	if r := h.Handle(t.Context(), request(t, admissionv1.Update, "shop", changes{"cluster": "east"}, before)); !r.Allowed || len(r.Patches) == 0 {
 		t.Errorf("an update of the spec: %+v", r)
 	}

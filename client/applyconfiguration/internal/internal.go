@@ -103,6 +103,9 @@ var schemaYAML = typed.YAMLObject(`types:
             type:
               map:
                 fields:
+                - name: remediation
+                  type:
+                    scalar: string
                 - name: retries
                   type:
                     scalar: numeric
@@ -132,6 +135,9 @@ var schemaYAML = typed.YAMLObject(`types:
             type:
               map:
                 fields:
+                - name: remediation
+                  type:
+                    scalar: string
                 - name: retries
                   type:
                     scalar: numeric
@@ -151,6 +157,23 @@ var schemaYAML = typed.YAMLObject(`types:
                     elementType:
                       namedType: __untyped_deduced_
                     elementRelationship: separable
+          - name: valuesFrom
+            type:
+              list:
+                elementType:
+                  map:
+                    fields:
+                    - name: key
+                      type:
+                        scalar: string
+                      default: values.yaml
+                    - name: kind
+                      type:
+                        scalar: string
+                    - name: name
+                      type:
+                        scalar: string
+                elementRelationship: atomic
     - name: status
       type:
         map:

@@ -21,6 +21,10 @@ const (
 	RequestPath = "/request/" + RequestKey
 	// RequestKey of the Secret that holds the Request.
 	RequestKey = "request.json"
+	// ValuesPath is the directory below which documents with values are mounted: the first one as 0/values.yaml.
+	ValuesPath = "/values"
+	// ValuesFile of each of these directories.
+	ValuesFile = "values.yaml"
 	// CredentialsPath is the directory where the user name and the password for the chart's source are mounted, if there are any.
 	CredentialsPath = "/credentials"
 	// UsernameKey and PasswordKey are the keys of that Secret.
@@ -38,6 +42,8 @@ const (
 	maxMessage = 1800
 	maxReason  = 64
 	maxVersion = 128
+	// maxUnix is the last second of the year 9999: RFC 3339 has no later one.
+	maxUnix = 253402300799
 	// MaxHistory is how many revisions Helm keeps.
 	MaxHistory = 5
 )
@@ -53,16 +59,44 @@ type Request struct {
 	Chart  Chart  `json:"chart"`
 	// Configuration is a YAML document with values in base64, as the user wrote it.
 	Configuration string `json:"configuration,omitempty"`
-	// Values win over Configuration.
+	// ValuesFrom are the documents below ValuesPath, in their order. They win over Configuration, later ones over earlier ones.
+	ValuesFrom []Document `json:"valuesFrom,omitempty"`
+	// Values win over ValuesFrom.
 	Values json.RawMessage `json:"values,omitempty"`
 	// Global are the chart's global values. They win over all others.
 	Global map[string]any `json:"global,omitempty"`
 	// Drift says what to do if the release is as requested, but its objects were changed or deleted.
 	Drift Drift `json:"drift,omitempty"`
-	// Install and Upgrade bound the attempt.
-	Install Action `json:"install"`
-	Upgrade Action `json:"upgrade"`
+	// Install and Upgrade bound the attempt, in seconds: until all objects are ready.
+	Install int `json:"install"`
+	Upgrade int `json:"upgrade"`
+	// Remedy is set when all attempts are spent. The releaser then only makes the failed release good, and needs no chart.
+	Remedy Remedy `json:"remedy,omitempty"`
+	// SkipHooks leaves out the chart's hooks, because they have made an earlier remedy fail.
+	SkipHooks bool `json:"skipHooks,omitempty"`
 }
+
+// Document is a key of a Secret or a ConfigMap that has values.
+type Document struct {
+	Kind string `json:"kind"`
+	Name string `json:"name"`
+	Key  string `json:"key"`
+}
+
+// Secret reports whether the values must not be shown.
+func (d Document) Secret() bool { return d.Kind == "Secret" }
+
+func (d Document) String() string { return fmt.Sprintf("key %s of %s %s", d.Key, d.Kind, d.Name) }
+
+// Remedy is what to do about a release whose last attempt has failed.
+type Remedy string
+
+// Values of Remedy.
+const (
+	// Rollback makes the last revision again whose objects were ready. Without one it is as Uninstall.
+	Rollback  Remedy = "rollback"
+	Uninstall Remedy = "uninstall"
+)
 
 // Drift is what to do about objects that were changed or deleted since the release.
 type Drift string
@@ -72,14 +106,6 @@ const (
 	DriftWarn   Drift = "Warn"
 	DriftRepair Drift = "Repair"
 )
-
-// Action bounds an attempt to install, or to upgrade.
-type Action struct {
-	// Seconds until the attempt has failed.
-	Seconds int `json:"seconds"`
-	// Last says that no attempt follows: the releaser uninstalls a failed install, and rolls back a failed upgrade.
-	Last bool `json:"last,omitempty"`
-}
 
 // Anchor identifies the ConfigMap that owns the objects.
 type Anchor struct {
@@ -109,6 +135,8 @@ type Chart struct {
 	Version string `json:"version,omitempty"`
 	// Digest is sha256: and 64 hexadecimal digits: of the manifest in a registry, or of the archive. No other chart is used.
 	Digest string `json:"digest,omitempty"`
+	// SecretRef is the name of the Secret below CredentialsPath, or empty.
+	SecretRef string `json:"secretRef,omitempty"`
 	// CABundle has certificates in PEM that the server's is checked against, besides those of the releaser's image.
 	CABundle []byte `json:"caBundle,omitempty"`
 }
@@ -124,6 +152,8 @@ func ParseRequest(b []byte) (*Request, error) {
 		return nil, fmt.Errorf("read the request: version %d, and this releaser knows %d: upgrade its image with the operator's", r.Version, Version)
 	case r.Chart.Source != "" && r.Chart.Source != Embedded && r.Chart.Source != OCI && r.Chart.Source != HTTP:
 		return nil, fmt.Errorf("read the request: source %q is none", r.Chart.Source)
+	case r.Remedy != "" && r.Remedy != Rollback && r.Remedy != Uninstall:
+		return nil, fmt.Errorf("read the request: remedy %q is none", r.Remedy)
 	case r.Release == "" || r.Namespace == "" || r.Anchor.Name == "" || r.Anchor.UID == "":
 		return nil, errors.New("read the request: release, namespace or anchor is missing")
 	}
@@ -150,6 +180,7 @@ const (
 	ReasonDrifted          = "Drifted"          // objects were changed or deleted since the release
 	ReasonDriftRepaired    = "DriftRepaired"    // and they are as the chart says again
 	ReasonBadValues        = "BadValues"        // the values are no base64 or no YAML
+	ReasonValuesNotFound   = "ValuesNotFound"   // a document of valuesFrom does not exist
 	ReasonSchemaInvalid    = "SchemaInvalid"    // the chart's schema refuses the values, or is itself refused
 	ReasonChartNotFound    = "ChartNotFound"    // no chart has this version
 	ReasonDigestMismatch   = "DigestMismatch"   // the chart is another one than the spec's digest says
@@ -165,6 +196,9 @@ const (
 	ReasonReleaserFailed   = "ReleaserFailed"   // the releaser ended without a report
 	ReasonEarlierRelease   = "EarlierRelease"   // the release of a deleted Collector of this name is being removed
 )
+
+// Deployed is the status of the revision whose objects were ready last.
+const Deployed = "deployed"
 
 // Remediations of a release that failed.
 const (
@@ -245,8 +279,8 @@ func ParseReport(b []byte) (*Report, error) {
 	}
 	for i := range r.History {
 		h := &r.History[i]
-		if h.Revision < 1 {
-			return nil, fmt.Errorf("read the report: revision %d", h.Revision)
+		if h.Revision < 1 || h.Unix < 0 || h.Unix > maxUnix {
+			return nil, fmt.Errorf("read the report: revision %d at %d", h.Revision, h.Unix)
 		}
 		h.ChartVersion, h.Status = text.OneLine(h.ChartVersion, maxVersion), text.OneLine(h.Status, maxReason-1)
 	}

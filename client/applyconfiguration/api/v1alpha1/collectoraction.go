@@ -2,6 +2,10 @@
 
 package v1alpha1
 
+import (
+	apiv1alpha1 "github.com/sonde-operator/sonde/api/v1alpha1"
+)
+
 // CollectorActionApplyConfiguration represents a declarative configuration of the CollectorAction type for use
 // with apply.
 //
@@ -11,6 +15,8 @@ type CollectorActionApplyConfiguration struct {
 	Timeout *string `json:"timeout,omitempty"`
 	// retries after a failed attempt, before the release is rolled back, or uninstalled if it was never ready; by default 3.
 	Retries *int32 `json:"retries,omitempty"`
+	// remediation after the last attempt has failed: by default uninstall for a first release, and rollback for a later one.
+	Remediation *apiv1alpha1.CollectorRemediation `json:"remediation,omitempty"`
 }
 
 // CollectorActionApplyConfiguration constructs a declarative configuration of the CollectorAction type for use with
@@ -32,5 +38,13 @@ func (b *CollectorActionApplyConfiguration) WithTimeout(value string) *Collector
 // If called multiple times, the Retries field is set to the value of the last call.
 func (b *CollectorActionApplyConfiguration) WithRetries(value int32) *CollectorActionApplyConfiguration {
 	b.Retries = &value
+	return b
+}
+
+// WithRemediation sets the Remediation field in the declarative configuration to the given value
+// and returns the receiver, so that objects can be built by chaining "With" function invocations.
+// If called multiple times, the Remediation field is set to the value of the last call.
+func (b *CollectorActionApplyConfiguration) WithRemediation(value apiv1alpha1.CollectorRemediation) *CollectorActionApplyConfiguration {
+	b.Remediation = &value
 	return b
 }

@@ -20,9 +20,12 @@ type CollectorSpecApplyConfiguration struct {
 	Cluster *string `json:"cluster,omitempty"`
 	// chart that is installed; by default the one that comes with the operator.
 	Chart *CollectorChartApplyConfiguration `json:"chart,omitempty"`
-	// values of the chart. They override those of collector.configuration.
+	// valuesFrom are values in Secrets or ConfigMaps of the release's namespace. They override those of collector.configuration, and
+	// later ones override earlier ones. Only the releaser reads them.
+	ValuesFrom []CollectorValuesReferenceApplyConfiguration `json:"valuesFrom,omitempty"`
+	// values of the chart. They override those of collector.configuration and valuesFrom.
 	Values *runtime.RawExtension `json:"values,omitempty"`
-	// install bounds the first release.
+	// install bounds the first release. If it fails, it is uninstalled.
 	Install *CollectorActionApplyConfiguration `json:"install,omitempty"`
 	// upgrade bounds each later release.
 	Upgrade *CollectorActionApplyConfiguration `json:"upgrade,omitempty"`
@@ -69,6 +72,19 @@ func (b *CollectorSpecApplyConfiguration) WithCluster(value string) *CollectorSp
 // If called multiple times, the Chart field is set to the value of the last call.
 func (b *CollectorSpecApplyConfiguration) WithChart(value *CollectorChartApplyConfiguration) *CollectorSpecApplyConfiguration {
 	b.Chart = value
+	return b
+}
+
+// WithValuesFrom adds the given value to the ValuesFrom field in the declarative configuration
+// and returns the receiver, so that objects can be build by chaining "With" function invocations.
+// If called multiple times, values provided by each call will be appended to the ValuesFrom field.
+func (b *CollectorSpecApplyConfiguration) WithValuesFrom(values ...*CollectorValuesReferenceApplyConfiguration) *CollectorSpecApplyConfiguration {
+	for i := range values {
+		if values[i] == nil {
+			panic("nil value passed to WithValuesFrom")
+		}
+		b.ValuesFrom = append(b.ValuesFrom, *values[i])
+	}
 	return b
 }
 
