@@ -96,10 +96,12 @@ func isQueued(e sondev1.PodResult) bool {
 
 // mayCreateJobs reports whether this pass may create a Job.
 func (observed observation) mayCreateJobs() bool {
-	return slices.ContainsFunc(observed.pods, func(p *podState) bool {
-		reason, _ := observed.room.full(p)
-		return p.needsJob() && reason == ""
-	})
+	return slices.ContainsFunc(observed.pods, observed.mayCreateJob)
+}
+
+func (observed observation) mayCreateJob(p *podState) bool {
+	reason, _ := observed.room.full(p)
+	return p.needsJob() && reason == ""
 }
 
 // observeRoom counts what other captures use. It reads the cache, and passes run concurrently: a node may exceed its ceiling by a

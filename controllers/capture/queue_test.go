@@ -306,3 +306,48 @@ func TestQueueIsWokenByEvents(t *testing.T) {
 		}
 	}
 }
+
+// TestNoJobOnANodeThatDoesNotExist: a user may create Pods with any nodeName. Those on nodes that do not exist get no Job, and each
+// node is read once in a pass.
+func TestNoJobOnANodeThatDoesNotExist(t *testing.T) {
+	on := func(name, node string) *corev1.Pod {
+		return webPod(name, func(p *corev1.Pod) { p.Spec.NodeName = node })
+	}
+	w := newWorld(t, newCapture(), append(deployment("web-1", "web-2"), on("web-3", "ghost-1"), on("web-4", "ghost-1"), on("web-5", "ghost-2"))...)
+	w.ghosts = []string{"ghost-1", "ghost-2"}
+	w.pass()
+	if diff := cmp.Diff([]string{"web-1-qwer", "web-2-qwer"}, w.jobNames()); diff != "" {
+		t.Errorf("Jobs (-want +got):\n%s", diff)
+	}
+	w.settle()
+	want := []string{"web-3 Failed NodeLost", "web-4 Failed NodeLost", "web-5 Failed NodeLost", "web-1 Pending Pending", "web-2 Pending Pending"}
+	if diff := cmp.Diff(want, w.entries()); diff != "" {
+		t.Errorf("entries (-want +got):\n%s", diff)
+	}
+	if got, want := w.capture().Status.Pods[0].Message, "node ghost-1 does not exist"; !strings.Contains(got, want) {
+		t.Errorf("message %q does not say %q", got, want)
+	}
+	w.add(on("web-6", "node-b"), on("web-7", "node-b"))
+	w.nodeReads = map[string]int{}
+	w.pass()
+	if diff := cmp.Diff(map[string]int{"node-b": 1}, w.nodeReads); diff != "" {
+		t.Errorf("reads of nodes (-want +got):\n%s", diff)
+	}
+}
+
+// TestPodsOnManyNodesWait: a pass reads a bounded number of nodes. Pods on others get their Jobs in later passes.
+func TestPodsOnManyNodesWait(t *testing.T) {
+	objects := deployment()
+	for i := range maxNodeReads + 2 {
+		objects = append(objects, webPod(fmt.Sprintf("web-%03d", i), func(p *corev1.Pod) { p.Spec.NodeName = "node-of-" + p.Name }))
+	}
+	w := newWorld(t, newCapture(), objects...)
+	w.pass()
+	if len(w.nodeReads) != maxNodeReads || len(w.jobs()) != maxNodeReads {
+		t.Errorf("the first pass reads %d nodes and creates %d Jobs, want %d", len(w.nodeReads), len(w.jobs()), maxNodeReads)
+	}
+	w.settle()
+	if len(w.jobs()) != maxNodeReads+2 {
+		t.Errorf("%d Jobs, want %d", len(w.jobs()), maxNodeReads+2)
+	}
+}
