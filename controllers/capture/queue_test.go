@@ -351,3 +351,84 @@ func TestPodsOnManyNodesWait(t *testing.T) {
 		t.Errorf("%d Jobs, want %d", len(w.jobs()), maxNodeReads+2)
 	}
 }
+
+// TestBytesOfANamespaceOnANode checks that the results of a namespace on a node, kept or to come, may have so many bytes together
+// that the next capture waits. A capture whose maxBytes is above the ceiling waits until the namespace has nothing there.
+func TestBytesOfANamespaceOnANode(t *testing.T) {
+	const gib = 1 << 30
+	of := func(namespace string, bytes int64) func(*sondev1.PacketCapture) {
+		return func(pc *sondev1.PacketCapture) {
+			pc.Namespace, pc.Spec.TargetNamespace, pc.Spec.TargetDeployment, pc.Spec.MaxBytes = namespace, "shop", "web", bytes
+		}
+	}
+	for name, tc := range map[string]struct {
+		limit   int64
+		ended   bool // the first capture, whose result is kept
+		first   func(*sondev1.PacketCapture)
+		bytes   int64
+		waiting bool
+	}{
+		"no ceiling":            {first: of("shop", 30*gib), bytes: 30 * gib},
+		"room":                  {limit: 8 * gib, first: of("shop", 4*gib), bytes: 4 * gib},
+		"a result is kept":      {limit: 8 * gib, ended: true, first: of("shop", 4*gib), bytes: 4*gib + 1, waiting: true},
+		"a probe runs":          {limit: 8 * gib, first: of("shop", 5*gib), bytes: 4 * gib, waiting: true},
+		"another namespace's":   {limit: 8 * gib, first: of("hub", 8*gib), bytes: 8 * gib},
+		"above the ceiling":     {limit: 8 * gib, first: of("hub", 8*gib), bytes: 9 * gib},
+		"above it, behind some": {limit: 8 * gib, ended: true, first: of("shop", 1), bytes: 9 * gib, waiting: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			first := other("a", -time.Minute, tc.first)
+			w := newWorld(t, first, append(deployment("web-1"), newCapture(of("shop", tc.bytes)))...)
+			w.r.Ceilings = ceiling.Limits{BytesPerNode: tc.limit}
+			w.settle()
+			if len(w.jobs()) != 1 {
+				t.Fatalf("Jobs %v of the first capture", w.jobNames())
+			}
+			if tc.ended {
+				w.agents(w.attach)
+				w.clock.Step(31 * time.Second)
+				w.agents(w.end(done(sondev1.ReasonDuration)))
+				w.settle()
+			}
+			job := w.jobs()[0]
+			w.key = client.ObjectKeyFromObject(newCapture())
+			w.settle()
+			if e := w.capture().Status.Pods[0]; (e.Reason == sondev1.ReasonCeilingBytes) != tc.waiting || (len(w.jobs()) == 1) != tc.waiting {
+				t.Fatalf("entry %+v, Jobs %v, want it waiting: %t", e, w.jobNames(), tc.waiting)
+			}
+			if !tc.waiting {
+				return
+			}
+			message := w.capture().Status.Pods[0].Message
+			for _, want := range []string{"node-a", "8589934592", "smaller maxBytes", "kubectl sonde delete", "cluster admin", "--max-namespace-bytes-per-node"} {
+				if !strings.Contains(message, want) {
+					t.Errorf("message %q does not say %q", message, want)
+				}
+			}
+			w.remove(&job)
+			if diff := cmp.Diff([]reconcile.Request{request(w.key)}, w.r.queuedForNode(t.Context(), &job)); diff != "" {
+				t.Errorf("woken (-want +got):\n%s", diff)
+			}
+			w.settle()
+			if len(w.jobs()) != 1 {
+				t.Errorf("Jobs %v after the result is gone", w.jobNames())
+			}
+		})
+	}
+}
+
+// TestBytesOfOneCapture checks that the Pods of one capture on a node count together, and that bytes are kept for an older capture.
+func TestBytesOfOneCapture(t *testing.T) {
+	older := other("a", -time.Minute, begun, func(pc *sondev1.PacketCapture) {
+		pc.Spec.MaxBytes = 2 << 30
+		pc.Status.Pods = []sondev1.PodResult{{UID: "u", Name: "else-1", Node: "node-b", Phase: sondev1.PhasePending, Reason: sondev1.ReasonCeilingBytes}}
+	})
+	onB := webPod("web-4", func(p *corev1.Pod) { p.Spec.NodeName = "node-b" })
+	w := newWorld(t, newCapture(), append(deployment("web-1", "web-2", "web-3"), onB, older)...)
+	w.r.Ceilings = ceiling.Limits{BytesPerNode: 2 << 30}
+	w.settle()
+	want := []string{"web-3 Pending CeilingBytes", "web-4 Pending CeilingBytes", "web-1 Pending Pending", "web-2 Pending Pending"}
+	if diff := cmp.Diff(want, w.entries()); diff != "" {
+		t.Errorf("entries (-want +got):\n%s", diff)
+	}
+}

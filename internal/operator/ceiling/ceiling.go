@@ -19,6 +19,7 @@ const (
 	FlagPodsPerCapture       = "max-pods-per-capture"
 	FlagProbesPerNode        = "max-probes-per-node"
 	FlagResultsPerNode       = "max-results-per-node"
+	FlagBytesPerNode         = "max-namespace-bytes-per-node"
 	FlagCapturesPerNamespace = "max-captures-per-namespace"
 
 	FlagUnfinishedPerNamespace = "max-unfinished-captures-per-namespace"
@@ -44,6 +45,8 @@ type Limits struct {
 	ProbesPerNode int
 	// ResultsPerNode are the results that keepers on the node offer or will offer: its probes count, too. Namespaces share as above.
 	ResultsPerNode int
+	// BytesPerNode are the maxBytes of all results of one namespace that are counted above. A namespace without any may have one.
+	BytesPerNode int64
 	// CapturesPerNamespace that run at the same time.
 	CapturesPerNamespace int
 	// UnfinishedPerNamespace are captures that run or wait.
@@ -59,6 +62,7 @@ func (l *Limits) BindFlags(fs *flag.FlagSet) {
 	fs.IntVar(&l.PodsPerCapture, FlagPodsPerCapture, 200, "Pods that one capture captures, or one InterceptRequest intercepts, at the same time, others wait; 0 is no ceiling")
 	fs.IntVar(&l.ProbesPerNode, FlagProbesPerNode, 40, "probes that run on one node at the same time, others wait; one namespace may take half of them; the same holds for carriers of intercepts; 0 is no ceiling")
 	fs.IntVar(&l.ResultsPerNode, FlagResultsPerNode, 60, "results that one node keeps at the same time, with those of running probes, others wait; one namespace may take half of them; 0 is no ceiling")
+	fs.Int64Var(&l.BytesPerNode, FlagBytesPerNode, 32<<30, "bytes of the results of one namespace on one node, by their maxBytes and with those of running probes, others wait; 0 is no ceiling")
 	fs.IntVar(&l.CapturesPerNamespace, FlagCapturesPerNamespace, 20, "captures of one namespace that run at the same time, others wait; 0 is no ceiling")
 	fs.IntVar(&l.UnfinishedPerNamespace, FlagUnfinishedPerNamespace, 100, "captures of one namespace that run or wait, others are refused; 0 is no ceiling")
 	fs.IntVar(&l.ExistingPerNamespace, FlagExistingPerNamespace, 500, "captures of one namespace that exist, also ended ones, others are refused; 0 is no ceiling")
@@ -69,6 +73,7 @@ func (l Limits) Valid() error {
 	for name, value := range map[string]int64{
 		FlagDuration: int64(l.Duration), FlagBytes: l.Bytes, FlagPodsPerCapture: int64(l.PodsPerCapture),
 		FlagProbesPerNode: int64(l.ProbesPerNode), FlagResultsPerNode: int64(l.ResultsPerNode),
+		FlagBytesPerNode:           l.BytesPerNode,
 		FlagCapturesPerNamespace:   int64(l.CapturesPerNamespace),
 		FlagUnfinishedPerNamespace: int64(l.UnfinishedPerNamespace),
 		FlagExistingPerNamespace:   int64(l.ExistingPerNamespace),
