@@ -27,14 +27,18 @@ const queueDelay = time.Minute
 var queueReasons = append([]string{sondev1.ReasonQueued, sondev1.ReasonCeilingPods}, nodeReasons...)
 
 // nodeReasons are the reasons of entries that wait for a place on their node.
-var nodeReasons = []string{sondev1.ReasonCeilingNode, sondev1.ReasonCeilingResults, sondev1.ReasonCeilingBytes}
+var nodeReasons = []string{sondev1.ReasonCeilingNode, sondev1.ReasonCeilingTracers, sondev1.ReasonCeilingResults, sondev1.ReasonCeilingBytes}
 
 // takesOf returns how many places on its node each Pod of a capture takes, by the reason of entries that wait for them. Places for
 // bytes are bytes.
 func takesOf(capture sondev1.Capture) map[string]int {
-	return map[string]int{
+	takes := map[string]int{
 		sondev1.ReasonCeilingNode: 1, sondev1.ReasonCeilingResults: 1, sondev1.ReasonCeilingBytes: int(capture.Common().MaxBytes),
 	}
+	if capture.KindName() == kind.Trace.Name {
+		takes[sondev1.ReasonCeilingTracers] = 1
+	}
+	return takes
 }
 
 // room holds the ceilings and what this and other captures use of them.
@@ -88,6 +92,9 @@ func (m room) full(p *podState) (reason, message string) {
 	case l.ProbesPerNode > 0 && m.onNode[placeOf{node, sondev1.ReasonCeilingNode}].full(l.ProbesPerNode):
 		return sondev1.ReasonCeilingNode, fmt.Sprintf("waits for other probes on node %s: %d may run there at the same time, and a namespace leaves as many places free as it takes; ask for %s",
 			node, l.ProbesPerNode, ceiling.Raise(ceiling.FlagProbesPerNode))
+	case l.TracersPerNode > 0 && m.takes[sondev1.ReasonCeilingTracers] > 0 && m.onNode[placeOf{node, sondev1.ReasonCeilingTracers}].full(l.TracersPerNode):
+		return sondev1.ReasonCeilingTracers, fmt.Sprintf("waits for traces of other Pods on node %s to end: %d Pods may be traced there at the same time, because each trace delays the system calls of the whole node, and a namespace leaves as many places free as it takes; ask for %s",
+			node, l.TracersPerNode, ceiling.Raise(ceiling.FlagTracersPerNode))
 	}
 	return "", ""
 }
@@ -159,7 +166,8 @@ func maxBytesOf(captures []sondev1.Capture) map[string]int {
 
 // limitsNodes reports whether a ceiling limits what runs on a node.
 func (r *Reconciler) limitsNodes() bool {
-	return r.Ceilings.ProbesPerNode > 0 || r.Ceilings.ResultsPerNode > 0 || r.Ceilings.BytesPerNode > 0
+	l := r.Ceilings
+	return l.ProbesPerNode > 0 || l.TracersPerNode > 0 || l.ResultsPerNode > 0 || l.BytesPerNode > 0
 }
 
 // observeOthers counts the captures that run before this one, and the places on nodes that are not for it. counts has the probes
@@ -255,21 +263,27 @@ func (r *Reconciler) jobsOn(ctx context.Context, node string, maxBytes map[strin
 			ended[targetKey(a)] = true
 		}
 	}
-	probes, results, bytes := map[string]int{}, map[string]int{}, map[string]int{}
+	probes, tracers, results, bytes := map[string]int{}, map[string]int{}, map[string]int{}, map[string]int{}
 	for i := range jobs.Items {
 		job := &jobs.Items[i]
-		if _, ours := kind.Of(job.Labels[sondev1.LabelKind]); !ours || jobEnded(job) {
+		k, ours := kind.Of(job.Labels[sondev1.LabelKind])
+		if !ours || jobEnded(job) {
 			continue
 		}
 		owner, _ := naming.ParseOwner(job.Annotations[sondev1.AnnotationOwner])
 		results[owner.Namespace]++
 		bytes[owner.Namespace] += maxBytes[job.Labels[sondev1.LabelUID]]
-		if !ended[targetKey(job)] {
-			probes[owner.Namespace]++
+		if ended[targetKey(job)] {
+			continue
+		}
+		probes[owner.Namespace]++
+		if k.Name == kind.Trace.Name {
+			tracers[owner.Namespace]++
 		}
 	}
 	return map[placeOf]map[string]int{
-		{node, sondev1.ReasonCeilingNode}: probes, {node, sondev1.ReasonCeilingResults}: results, {node, sondev1.ReasonCeilingBytes}: bytes,
+		{node, sondev1.ReasonCeilingNode}: probes, {node, sondev1.ReasonCeilingTracers}: tracers,
+		{node, sondev1.ReasonCeilingResults}: results, {node, sondev1.ReasonCeilingBytes}: bytes,
 	}, nil
 }
 
