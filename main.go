@@ -35,7 +35,7 @@ const collectAt = 25
 // settable are the flags that an admin may also set by the environment.
 var settable = []string{
 	"ring-bytes", "disk-floor", "probe-privilege", "metrics-bind-address", "access-review-interval",
-	"max-duration", "max-bytes", "max-pods-per-capture", "max-probes-per-node", "max-results-per-node",
+	"max-duration", "max-bytes", "max-pods-per-capture", "max-probes-per-node", "max-tracers-per-node", "max-results-per-node", "max-namespace-bytes-per-node",
 	"max-captures-per-namespace", "max-unfinished-captures-per-namespace", "max-existing-captures-per-namespace",
 }
 

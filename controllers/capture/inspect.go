@@ -25,6 +25,9 @@ import (
 // maxEventReads bounds how many Jobs have their Events read in one pass: many Jobs are refused for the same reason.
 const maxEventReads = 3
 
+// maxNodeReads bounds how many nodes a pass reads before it creates Jobs. Pods on further nodes wait for a later pass.
+const maxNodeReads = 200
+
 // recountsFor bounds how long a pass waits for keepers to count.
 const recountsFor = 20 * time.Second
 
@@ -71,6 +74,7 @@ func (r *Reconciler) observePods(ctx context.Context, capture sondev1.Capture, o
 			errs = append(errs, observed.admission.reviewNodes(ctx, r.Kind.Verb))
 		}
 	}
+	errs = append(errs, r.observeTargetNodes(ctx, observed))
 	r.observeFiles(ctx, observed.secret, recounts)
 	r.observeLive(ctx, observed.secret, live)
 	return errors.Join(errs...)
@@ -116,6 +120,36 @@ func (r *Reconciler) observeNode(ctx context.Context, p *podState) error {
 		}
 	}
 	return nil
+}
+
+// observeTargetNodes reads which nodes exist, of Pods that may get a Job now. Users may write any nodeName into a Pod. No kubelet runs
+// a Pod on a node that does not exist, its Job would wait for ever, and the ceilings of nodes would not bound such Jobs.
+func (r *Reconciler) observeTargetNodes(ctx context.Context, observed *observation) error {
+	var names []string
+	onNode := map[string][]*podState{}
+	for _, p := range observed.pods {
+		if name := p.before.Node; observed.mayCreateJob(p) && (onNode[name] != nil || len(names) < maxNodeReads) {
+			if onNode[name] == nil {
+				names = append(names, name)
+			}
+			onNode[name] = append(onNode[name], p)
+		}
+	}
+	return errors.Join(inParallel(r.Parallelism, names, func(name string) error {
+		node := &corev1.Node{}
+		node.Name = name
+		_, err := r.metadataOf(ctx, node)
+		if gone.Ignore(err) != nil {
+			return fmt.Errorf("get metadata of node %s: %w", name, err)
+		}
+		for _, p := range onNode[name] {
+			p.targetNode = nodeExists
+			if err != nil {
+				p.targetNode = nodeMissing
+			}
+		}
+		return nil
+	})...)
 }
 
 // observeFiles asks the keepers of killed probes to count their files, for recountsFor at most. The next pass asks the

@@ -127,7 +127,7 @@ func TestSweepIsNoProbe(t *testing.T) {
 	w.recounted = reported("clsact")
 	w.agentOf("web-1-qwer", w.killed(new(reported("clsact"))))
 	w.settle()
-	counts, err := w.r.jobsOn(t.Context(), "node-a")
+	counts, err := w.r.jobsOn(t.Context(), "node-a", nil)
 	if n := counts[placeOf{"node-a", sondev1.ReasonCeilingNode}]; len(n) != 0 || err != nil {
 		t.Errorf("%v probes on the node, %v", n, err)
 	}

@@ -75,6 +75,8 @@ type podState struct {
 	job      *slim.Job
 	agent    *slim.Pod
 	node     outcome.Node
+	// targetNode is set for a Pod that may get a Job now.
+	targetNode targetNode
 	// refusal says why the Job has no Pod.
 	refusal string
 	// recounted is the keeper's count of a killed probe's files; recountPending reports that the keeper did not answer.
@@ -88,6 +90,15 @@ type podState struct {
 	// sandbox is the name of the RuntimeClass if it is a sandbox.
 	sandbox string
 }
+
+// targetNode is what a pass knows of the node of a Pod before it creates the Pod's Job.
+type targetNode int
+
+const (
+	nodeUnread targetNode = iota
+	nodeExists
+	nodeMissing
+)
 
 // needsJob reports whether the Pod may need a Job.
 func (p *podState) needsJob() bool {

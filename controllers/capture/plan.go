@@ -199,6 +199,15 @@ func (planned *plan) planJob(v *outcome.Verdict, observed observation, p *podSta
 			v.Entry.Reason, v.Entry.Message, planned.queued = reason, message, true
 			return
 		}
+		switch p.targetNode {
+		case nodeUnread:
+			planned.queued = true
+			return
+		case nodeMissing:
+			refuse(v, sondev1.ReasonNodeLost, fmt.Sprintf("node %s does not exist: no kubelet runs the Pod", p.before.Node))
+			return
+		case nodeExists:
+		}
 		planned.room.take(p)
 		planned.create = append(planned.create, creation{p, observed.podDuration(planned.end, observed.now)})
 	}

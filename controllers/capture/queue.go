@@ -24,10 +24,22 @@ import (
 const queueDelay = time.Minute
 
 // queueReasons are the reasons of entries that wait for a ceiling.
-var queueReasons = []string{sondev1.ReasonQueued, sondev1.ReasonCeilingPods, sondev1.ReasonCeilingNode, sondev1.ReasonCeilingResults}
+var queueReasons = append([]string{sondev1.ReasonQueued, sondev1.ReasonCeilingPods}, nodeReasons...)
 
 // nodeReasons are the reasons of entries that wait for a place on their node.
-var nodeReasons = []string{sondev1.ReasonCeilingNode, sondev1.ReasonCeilingResults}
+var nodeReasons = []string{sondev1.ReasonCeilingNode, sondev1.ReasonCeilingTracers, sondev1.ReasonCeilingResults, sondev1.ReasonCeilingBytes}
+
+// takesOf returns how many places on its node each Pod of a capture takes, by the reason of entries that wait for them. Places for
+// bytes are bytes.
+func takesOf(capture sondev1.Capture) map[string]int {
+	takes := map[string]int{
+		sondev1.ReasonCeilingNode: 1, sondev1.ReasonCeilingResults: 1, sondev1.ReasonCeilingBytes: int(capture.Common().MaxBytes),
+	}
+	if capture.KindName() == kind.Trace.Name {
+		takes[sondev1.ReasonCeilingTracers] = 1
+	}
+	return takes
+}
 
 // room holds the ceilings and what this and other captures use of them.
 type room struct {
@@ -36,6 +48,8 @@ type room struct {
 	ahead int
 	// held counts the Pods of this capture whose entry was not final before this pass.
 	held int
+	// takes has the places that a Pod of this capture takes on its node, by the reason of entries that wait for them.
+	takes map[string]int
 	// onNode has the places where this capture may create a probe.
 	onNode map[placeOf]places
 }
@@ -55,6 +69,10 @@ type places struct {
 // the first one gets half of them, and the next ones each half of the rest.
 func (n places) full(limit int) bool { return n.own >= limit-n.all-n.reserved }
 
+// over reports whether the namespace would have more than limit with so many more places. It may always have those of one Pod: a
+// capture whose maxBytes is above the limit gets its turn, too.
+func (n places) over(limit int64, more int) bool { return n.own > 0 && int64(n.own+more) > limit }
+
 // full says why the Pod may not get a Job now; the reason is empty if it may.
 func (m room) full(p *podState) (reason, message string) {
 	node := p.before.Node
@@ -68,9 +86,15 @@ func (m room) full(p *podState) (reason, message string) {
 	case l.ResultsPerNode > 0 && m.onNode[placeOf{node, sondev1.ReasonCeilingResults}].full(l.ResultsPerNode):
 		return sondev1.ReasonCeilingResults, fmt.Sprintf("waits for results on node %s to be deleted: %d may be kept there, and a namespace leaves as many places free as it takes; delete captures that have ended (kubectl sonde delete), or ask for %s",
 			node, l.ResultsPerNode, ceiling.Raise(ceiling.FlagResultsPerNode))
+	case l.BytesPerNode > 0 && m.onNode[placeOf{node, sondev1.ReasonCeilingBytes}].over(l.BytesPerNode, m.takes[sondev1.ReasonCeilingBytes]):
+		return sondev1.ReasonCeilingBytes, fmt.Sprintf("waits for results of its namespace on node %s to be deleted: their maxBytes may be %d there together; write a smaller maxBytes, delete captures that have ended (kubectl sonde delete), or ask for %s",
+			node, l.BytesPerNode, ceiling.Raise(ceiling.FlagBytesPerNode))
 	case l.ProbesPerNode > 0 && m.onNode[placeOf{node, sondev1.ReasonCeilingNode}].full(l.ProbesPerNode):
 		return sondev1.ReasonCeilingNode, fmt.Sprintf("waits for other probes on node %s: %d may run there at the same time, and a namespace leaves as many places free as it takes; ask for %s",
 			node, l.ProbesPerNode, ceiling.Raise(ceiling.FlagProbesPerNode))
+	case l.TracersPerNode > 0 && m.takes[sondev1.ReasonCeilingTracers] > 0 && m.onNode[placeOf{node, sondev1.ReasonCeilingTracers}].full(l.TracersPerNode):
+		return sondev1.ReasonCeilingTracers, fmt.Sprintf("waits for traces of other Pods on node %s to end: %d Pods may be traced there at the same time, because each trace delays the system calls of the whole node, and a namespace leaves as many places free as it takes; ask for %s",
+			node, l.TracersPerNode, ceiling.Raise(ceiling.FlagTracersPerNode))
 	}
 	return "", ""
 }
@@ -84,7 +108,7 @@ func (m *room) take(p *podState) {
 	for _, reason := range nodeReasons {
 		at := placeOf{p.before.Node, reason}
 		n := m.onNode[at]
-		n.all, n.own = n.all+1, n.own+1
+		n.all, n.own = n.all+m.takes[reason], n.own+m.takes[reason]
 		m.onNode[at] = n
 	}
 }
@@ -96,16 +120,18 @@ func isQueued(e sondev1.PodResult) bool {
 
 // mayCreateJobs reports whether this pass may create a Job.
 func (observed observation) mayCreateJobs() bool {
-	return slices.ContainsFunc(observed.pods, func(p *podState) bool {
-		reason, _ := observed.room.full(p)
-		return p.needsJob() && reason == ""
-	})
+	return slices.ContainsFunc(observed.pods, observed.mayCreateJob)
+}
+
+func (observed observation) mayCreateJob(p *podState) bool {
+	reason, _ := observed.room.full(p)
+	return p.needsJob() && reason == ""
 }
 
 // observeRoom counts what other captures use. It reads the cache, and passes run concurrently: a node may exceed its ceiling by a
 // few probes for a moment.
 func (r *Reconciler) observeRoom(ctx context.Context, capture sondev1.Capture, observed *observation) error {
-	observed.room = room{limits: r.Ceilings, onNode: map[placeOf]places{}}
+	observed.room = room{limits: r.Ceilings, takes: takesOf(capture), onNode: map[placeOf]places{}}
 	if !slices.ContainsFunc(observed.pods, (*podState).needsJob) {
 		return nil
 	}
@@ -117,25 +143,36 @@ func (r *Reconciler) observeRoom(ctx context.Context, capture sondev1.Capture, o
 	if r.Ceilings.CapturesPerNamespace == 0 && !r.limitsNodes() {
 		return nil // without these ceilings other captures do not matter
 	}
-	counts, err := r.observeProbes(ctx, observed)
-	if err != nil {
-		return err
-	}
-	return r.observeOthers(ctx, capture, observed, counts)
-}
-
-// limitsNodes reports whether a ceiling limits what runs on a node.
-func (r *Reconciler) limitsNodes() bool {
-	return r.Ceilings.ProbesPerNode > 0 || r.Ceilings.ResultsPerNode > 0
-}
-
-// observeOthers counts the captures that run before this one, and the places on nodes that are not for it. counts has the probes
-// and results by namespace.
-func (r *Reconciler) observeOthers(ctx context.Context, capture sondev1.Capture, observed *observation, counts map[placeOf]map[string]int) error {
 	captures, err := r.captures(ctx)
 	if err != nil {
 		return fmt.Errorf("list other captures: %w", err)
 	}
+	counts, err := r.observeProbes(ctx, observed, maxBytesOf(captures))
+	if err != nil {
+		return err
+	}
+	observeOthers(capture, captures, observed, counts)
+	return nil
+}
+
+// maxBytesOf returns the maxBytes of captures by their UIDs.
+func maxBytesOf(captures []sondev1.Capture) map[string]int {
+	bytes := make(map[string]int, len(captures))
+	for _, c := range captures {
+		bytes[string(c.GetUID())] = int(c.Common().MaxBytes)
+	}
+	return bytes
+}
+
+// limitsNodes reports whether a ceiling limits what runs on a node.
+func (r *Reconciler) limitsNodes() bool {
+	l := r.Ceilings
+	return l.ProbesPerNode > 0 || l.TracersPerNode > 0 || l.ResultsPerNode > 0 || l.BytesPerNode > 0
+}
+
+// observeOthers counts the captures that run before this one, and the places on nodes that are not for it. counts has the probes
+// and results by namespace.
+func observeOthers(capture sondev1.Capture, captures []sondev1.Capture, observed *observation, counts map[placeOf]map[string]int) {
 	begun := !started(capture, *observed).IsZero()
 	waiting := map[placeOf]map[string]int{} // by namespace, in older captures
 	for _, o := range captures {
@@ -152,7 +189,6 @@ func (r *Reconciler) observeOthers(ctx context.Context, capture sondev1.Capture,
 	for at, byNamespace := range counts {
 		observed.room.onNode[at] = placesFor(capture.GetNamespace(), byNamespace, waiting[at])
 	}
-	return nil
 }
 
 // addWaiting counts the places on nodes that a capture waits for.
@@ -167,7 +203,7 @@ func addWaiting(waiting map[placeOf]map[string]int, o sondev1.Capture) {
 		if waiting[at] == nil {
 			waiting[at] = map[string]int{}
 		}
-		waiting[at][o.GetNamespace()]++
+		waiting[at][o.GetNamespace()] += takesOf(o)[e.Reason]
 	}
 }
 
@@ -192,7 +228,7 @@ func placesFor(namespace string, probes, waiting map[string]int) places {
 }
 
 // observeProbes counts by namespace what is on each node where this capture may create a probe.
-func (r *Reconciler) observeProbes(ctx context.Context, observed *observation) (map[placeOf]map[string]int, error) {
+func (r *Reconciler) observeProbes(ctx context.Context, observed *observation, maxBytes map[string]int) (map[placeOf]map[string]int, error) {
 	counts := map[placeOf]map[string]int{}
 	if !r.limitsNodes() {
 		return counts, nil
@@ -202,7 +238,7 @@ func (r *Reconciler) observeProbes(ctx context.Context, observed *observation) (
 		if counts[placeOf{node, sondev1.ReasonCeilingNode}] != nil || !p.needsJob() {
 			continue
 		}
-		onNode, err := r.jobsOn(ctx, node)
+		onNode, err := r.jobsOn(ctx, node, maxBytes)
 		if err != nil {
 			return nil, err
 		}
@@ -212,8 +248,8 @@ func (r *Reconciler) observeProbes(ctx context.Context, observed *observation) (
 }
 
 // jobsOn counts by namespace the Jobs on a node whose probe has not ended, and all that have not ended: these keep a result, or
-// will.
-func (r *Reconciler) jobsOn(ctx context.Context, node string) (map[placeOf]map[string]int, error) {
+// will, which takes up to maxBytes.
+func (r *Reconciler) jobsOn(ctx context.Context, node string, maxBytes map[string]int) (map[placeOf]map[string]int, error) {
 	var jobs batchv1.JobList
 	var agents corev1.PodList
 	for _, list := range []client.ObjectList{&jobs, &agents} {
@@ -227,19 +263,28 @@ func (r *Reconciler) jobsOn(ctx context.Context, node string) (map[placeOf]map[s
 			ended[targetKey(a)] = true
 		}
 	}
-	probes, results := map[string]int{}, map[string]int{}
+	probes, tracers, results, bytes := map[string]int{}, map[string]int{}, map[string]int{}, map[string]int{}
 	for i := range jobs.Items {
 		job := &jobs.Items[i]
-		if _, ours := kind.Of(job.Labels[sondev1.LabelKind]); !ours || jobEnded(job) {
+		k, ours := kind.Of(job.Labels[sondev1.LabelKind])
+		if !ours || jobEnded(job) {
 			continue
 		}
 		owner, _ := naming.ParseOwner(job.Annotations[sondev1.AnnotationOwner])
 		results[owner.Namespace]++
-		if !ended[targetKey(job)] {
-			probes[owner.Namespace]++
+		bytes[owner.Namespace] += maxBytes[job.Labels[sondev1.LabelUID]]
+		if ended[targetKey(job)] {
+			continue
+		}
+		probes[owner.Namespace]++
+		if k.Name == kind.Trace.Name {
+			tracers[owner.Namespace]++
 		}
 	}
-	return map[placeOf]map[string]int{{node, sondev1.ReasonCeilingNode}: probes, {node, sondev1.ReasonCeilingResults}: results}, nil
+	return map[placeOf]map[string]int{
+		{node, sondev1.ReasonCeilingNode}: probes, {node, sondev1.ReasonCeilingTracers}: tracers,
+		{node, sondev1.ReasonCeilingResults}: results, {node, sondev1.ReasonCeilingBytes}: bytes,
+	}, nil
 }
 
 // targetKey identifies the Pod of a capture that a Job, or its Pod, is for.

@@ -306,3 +306,129 @@ func TestQueueIsWokenByEvents(t *testing.T) {
 		}
 	}
 }
+
+// TestNoJobOnANodeThatDoesNotExist: a user may create Pods with any nodeName. Those on nodes that do not exist get no Job, and each
+// node is read once in a pass.
+func TestNoJobOnANodeThatDoesNotExist(t *testing.T) {
+	on := func(name, node string) *corev1.Pod {
+		return webPod(name, func(p *corev1.Pod) { p.Spec.NodeName = node })
+	}
+	w := newWorld(t, newCapture(), append(deployment("web-1", "web-2"), on("web-3", "ghost-1"), on("web-4", "ghost-1"), on("web-5", "ghost-2"))...)
+	w.ghosts = []string{"ghost-1", "ghost-2"}
+	w.pass()
+	if diff := cmp.Diff([]string{"web-1-qwer", "web-2-qwer"}, w.jobNames()); diff != "" {
+		t.Errorf("Jobs (-want +got):\n%s", diff)
+	}
+	w.settle()
+	want := []string{"web-3 Failed NodeLost", "web-4 Failed NodeLost", "web-5 Failed NodeLost", "web-1 Pending Pending", "web-2 Pending Pending"}
+	if diff := cmp.Diff(want, w.entries()); diff != "" {
+		t.Errorf("entries (-want +got):\n%s", diff)
+	}
+	if got, want := w.capture().Status.Pods[0].Message, "node ghost-1 does not exist"; !strings.Contains(got, want) {
+		t.Errorf("message %q does not say %q", got, want)
+	}
+	w.add(on("web-6", "node-b"), on("web-7", "node-b"))
+	w.nodeReads = map[string]int{}
+	w.pass()
+	if diff := cmp.Diff(map[string]int{"node-b": 1}, w.nodeReads); diff != "" {
+		t.Errorf("reads of nodes (-want +got):\n%s", diff)
+	}
+}
+
+// TestPodsOnManyNodesWait: a pass reads a bounded number of nodes. Pods on others get their Jobs in later passes.
+func TestPodsOnManyNodesWait(t *testing.T) {
+	objects := deployment()
+	for i := range maxNodeReads + 2 {
+		objects = append(objects, webPod(fmt.Sprintf("web-%03d", i), func(p *corev1.Pod) { p.Spec.NodeName = "node-of-" + p.Name }))
+	}
+	w := newWorld(t, newCapture(), objects...)
+	w.pass()
+	if len(w.nodeReads) != maxNodeReads || len(w.jobs()) != maxNodeReads {
+		t.Errorf("the first pass reads %d nodes and creates %d Jobs, want %d", len(w.nodeReads), len(w.jobs()), maxNodeReads)
+	}
+	w.settle()
+	if len(w.jobs()) != maxNodeReads+2 {
+		t.Errorf("%d Jobs, want %d", len(w.jobs()), maxNodeReads+2)
+	}
+}
+
+// TestBytesOfANamespaceOnANode checks that the results of a namespace on a node, kept or to come, may have so many bytes together
+// that the next capture waits. A capture whose maxBytes is above the ceiling waits until the namespace has nothing there.
+func TestBytesOfANamespaceOnANode(t *testing.T) {
+	const gib = 1 << 30
+	of := func(namespace string, bytes int64) func(*sondev1.PacketCapture) {
+		return func(pc *sondev1.PacketCapture) {
+			pc.Namespace, pc.Spec.TargetNamespace, pc.Spec.TargetDeployment, pc.Spec.MaxBytes = namespace, "shop", "web", bytes
+		}
+	}
+	for name, tc := range map[string]struct {
+		limit   int64
+		ended   bool // the first capture, whose result is kept
+		first   func(*sondev1.PacketCapture)
+		bytes   int64
+		waiting bool
+	}{
+		"no ceiling":            {first: of("shop", 30*gib), bytes: 30 * gib},
+		"room":                  {limit: 8 * gib, first: of("shop", 4*gib), bytes: 4 * gib},
+		"a result is kept":      {limit: 8 * gib, ended: true, first: of("shop", 4*gib), bytes: 4*gib + 1, waiting: true},
+		"a probe runs":          {limit: 8 * gib, first: of("shop", 5*gib), bytes: 4 * gib, waiting: true},
+		"another namespace's":   {limit: 8 * gib, first: of("hub", 8*gib), bytes: 8 * gib},
+		"above the ceiling":     {limit: 8 * gib, first: of("hub", 8*gib), bytes: 9 * gib},
+		"above it, behind some": {limit: 8 * gib, ended: true, first: of("shop", 1), bytes: 9 * gib, waiting: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			first := other("a", -time.Minute, tc.first)
+			w := newWorld(t, first, append(deployment("web-1"), newCapture(of("shop", tc.bytes)))...)
+			w.r.Ceilings = ceiling.Limits{BytesPerNode: tc.limit}
+			w.settle()
+			if len(w.jobs()) != 1 {
+				t.Fatalf("Jobs %v of the first capture", w.jobNames())
+			}
+			if tc.ended {
+				w.agents(w.attach)
+				w.clock.Step(31 * time.Second)
+				w.agents(w.end(done(sondev1.ReasonDuration)))
+				w.settle()
+			}
+			job := w.jobs()[0]
+			w.key = client.ObjectKeyFromObject(newCapture())
+			w.settle()
+			if e := w.capture().Status.Pods[0]; (e.Reason == sondev1.ReasonCeilingBytes) != tc.waiting || (len(w.jobs()) == 1) != tc.waiting {
+				t.Fatalf("entry %+v, Jobs %v, want it waiting: %t", e, w.jobNames(), tc.waiting)
+			}
+			if !tc.waiting {
+				return
+			}
+			message := w.capture().Status.Pods[0].Message
+			for _, want := range []string{"node-a", "8589934592", "smaller maxBytes", "kubectl sonde delete", "cluster admin", "--max-namespace-bytes-per-node"} {
+				if !strings.Contains(message, want) {
+					t.Errorf("message %q does not say %q", message, want)
+				}
+			}
+			w.remove(&job)
+			if diff := cmp.Diff([]reconcile.Request{request(w.key)}, w.r.queuedForNode(t.Context(), &job)); diff != "" {
+				t.Errorf("woken (-want +got):\n%s", diff)
+			}
+			w.settle()
+			if len(w.jobs()) != 1 {
+				t.Errorf("Jobs %v after the result is gone", w.jobNames())
+			}
+		})
+	}
+}
+
+// TestBytesOfOneCapture checks that the Pods of one capture on a node count together, and that bytes are kept for an older capture.
+func TestBytesOfOneCapture(t *testing.T) {
+	older := other("a", -time.Minute, begun, func(pc *sondev1.PacketCapture) {
+		pc.Spec.MaxBytes = 2 << 30
+		pc.Status.Pods = []sondev1.PodResult{{UID: "u", Name: "else-1", Node: "node-b", Phase: sondev1.PhasePending, Reason: sondev1.ReasonCeilingBytes}}
+	})
+	onB := webPod("web-4", func(p *corev1.Pod) { p.Spec.NodeName = "node-b" })
+	w := newWorld(t, newCapture(), append(deployment("web-1", "web-2", "web-3"), onB, older)...)
+	w.r.Ceilings = ceiling.Limits{BytesPerNode: 2 << 30}
+	w.settle()
+	want := []string{"web-3 Pending CeilingBytes", "web-4 Pending CeilingBytes", "web-1 Pending Pending", "web-2 Pending Pending"}
+	if diff := cmp.Diff(want, w.entries()); diff != "" {
+		t.Errorf("entries (-want +got):\n%s", diff)
+	}
+}

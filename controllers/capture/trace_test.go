@@ -10,11 +10,14 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	sondev1 "github.com/sonde-operator/sonde/api/v1alpha1"
 	"github.com/sonde-operator/sonde/internal/agentjob"
 	"github.com/sonde-operator/sonde/internal/kind"
+	"github.com/sonde-operator/sonde/internal/operator/ceiling"
+	"github.com/sonde-operator/sonde/internal/operator/target"
 	"github.com/sonde-operator/sonde/internal/wire/account"
 	"github.com/sonde-operator/sonde/internal/wire/captureconfig"
 )
@@ -199,5 +202,64 @@ func TestTraceAndCaptureOfOnePod(t *testing.T) {
 	}
 	if diff := cmp.Diff(map[string]int{kind.PacketCapture.Name: 3}, w.objectsByKind()); diff != "" {
 		t.Errorf("after the trace is gone (-want +got):\n%s", diff)
+	}
+}
+
+// TestTracersOnANode checks that a namespace traces a bounded number of a node's Pods at the same time, that packets of the others are
+// captured nevertheless, and that the end of a tracer makes room for the next.
+func TestTracersOnANode(t *testing.T) {
+	onB := webPod("web-4", func(p *corev1.Pod) { p.Spec.NodeName = "node-b" })
+	w := newTraceWorld(t, nil, append(deployment("web-1", "web-2", "web-3"), onB)...)
+	w.r.Ceilings = ceiling.Limits{ProbesPerNode: 40, TracersPerNode: 4}
+	w.settle()
+	want := []string{"web-3 Pending CeilingTracers", "web-1 Pending Pending", "web-2 Pending Pending", "web-4 Pending Pending"}
+	if diff := cmp.Diff(want, entries(w.trace().Status)); diff != "" {
+		t.Fatalf("entries (-want +got):\n%s", diff)
+	}
+	message := w.trace().Status.Pods[0].Message
+	for _, want := range []string{"4 Pods may be traced there at the same time", "node-a", "cluster admin", "--max-tracers-per-node"} {
+		if !strings.Contains(message, want) {
+			t.Errorf("message %q does not say %q", message, want)
+		}
+	}
+	trace, traces, packets := w.key, w.r, *w.r
+	packets.Kind = PacketCaptures(w)
+	w.key, w.r = types.NamespacedName{Namespace: "shop", Name: "beside"}, &packets
+	w.settle()
+	if got := len(w.jobs()); got != 3+4 {
+		t.Errorf("Jobs %v, want three of the trace and four of the capture beside it", w.jobNames())
+	}
+	w.key, w.r = trace, traces
+	w.agents(w.attach)
+	w.settle()
+	w.agents(func(p *corev1.Pod) {
+		if strings.HasPrefix(p.Name, "web-1-trce") {
+			w.end(traced(10, 0))(p)
+		}
+	})
+	var ended corev1.Pod
+	w.get(types.NamespacedName{Namespace: operatorNamespace, Name: "web-1-trce-x"}, &ended)
+	if diff := cmp.Diff([]ctrl.Request{request(trace)}, w.r.queuedForNode(t.Context(), target.SlimAgent(&ended))); diff != "" {
+		t.Errorf("woken by the end of a tracer (-want +got):\n%s", diff)
+	}
+	w.settle()
+	if !slices.Contains(w.jobNames(), "web-3-trce") {
+		t.Errorf("Jobs %v after a tracer has ended", w.jobNames())
+	}
+}
+
+// TestNamespacesShareTracers checks that a namespace leaves as many tracers free as it takes, and that an older Trace gets a free one.
+func TestNamespacesShareTracers(t *testing.T) {
+	older := &sondev1.Trace{
+		ObjectMeta: metav1.ObjectMeta{Name: "older", Namespace: "private", UID: "01de4ace-1111-4222-8333-444455556666", CreationTimestamp: metav1.NewTime(dawn.Add(-time.Minute))},
+		Status: sondev1.CaptureStatus{Phase: sondev1.PhasePending, Pods: []sondev1.PodResult{
+			{UID: "u", Name: "else-1", Node: "node-a", Phase: sondev1.PhasePending, Reason: sondev1.ReasonCeilingTracers},
+		}},
+	}
+	w := newTraceWorld(t, nil, append(deployment("web-1", "web-2"), older)...)
+	w.r.Ceilings = ceiling.Limits{TracersPerNode: 3}
+	w.settle()
+	if diff := cmp.Diff([]string{"web-2 Pending CeilingTracers", "web-1 Pending Pending"}, entries(w.trace().Status)); diff != "" {
+		t.Errorf("entries (-want +got):\n%s", diff)
 	}
 }

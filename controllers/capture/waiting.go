@@ -126,7 +126,11 @@ func (r *Reconciler) oldestFor(ctx context.Context, all []sondev1.Capture, at pl
 		}
 	}
 	if len(oldest) > mostWoken {
-		counts, err := r.jobsOn(ctx, at.node)
+		captures, err := r.captures(ctx)
+		var counts map[placeOf]map[string]int
+		if err == nil {
+			counts, err = r.jobsOn(ctx, at.node, maxBytesOf(captures))
+		}
 		if err != nil {
 			ctrl.LoggerFrom(ctx).Error(err, "Counting probes for captures that wait")
 		}

@@ -90,6 +90,10 @@ type world struct {
 	gateless []string
 	// hidden is a Pod that the cache does not have.
 	hidden string
+	// ghosts are the only nodes that do not exist when Jobs are created.
+	ghosts []string
+	// nodeReads counts the reads of nodes before Jobs are created.
+	nodeReads map[string]int
 }
 
 func newWorld(t *testing.T, pc client.Object, objects ...client.Object) *world {
@@ -97,7 +101,7 @@ func newWorld(t *testing.T, pc client.Object, objects ...client.Object) *world {
 	w := &world{
 		t: t, clock: clocktesting.NewFakeClock(dawn), key: client.ObjectKeyFromObject(pc), events: events.NewFakeRecorder(10000),
 		claim: stamp.Claim{Requester: access.Requester{Username: "alice"}, TargetNamespaceUID: "uid-shop"},
-		deny:  map[string]string{}, filter: map[pcapfilter.LinkType]error{},
+		deny:  map[string]string{}, filter: map[pcapfilter.LinkType]error{}, nodeReads: map[string]int{},
 	}
 	objects = append(objects, pc, namespace("shop", nil), namespace("hub", map[string]string{sondev1.LabelHub: "true"}), namespace("private", nil))
 	b := fake.NewClientBuilder().WithScheme(testScheme(t)).WithObjects(objects...).
@@ -130,6 +134,12 @@ func newWorld(t *testing.T, pc client.Object, objects ...client.Object) *world {
 
 func (w *world) funcs() interceptor.Funcs {
 	return interceptor.Funcs{
+		Get: func(ctx context.Context, c client.WithWatch, key client.ObjectKey, o client.Object, opts ...client.GetOption) error {
+			if metadata, ok := o.(*metav1.PartialObjectMetadata); ok && metadata.Kind == "Node" {
+				return w.getNode(key.Name)
+			}
+			return c.Get(ctx, key, o, opts...)
+		},
 		Create: func(ctx context.Context, c client.WithWatch, o client.Object, opts ...client.CreateOption) error {
 			w.writing.Lock()
 			defer w.writing.Unlock()
@@ -168,6 +178,17 @@ func (w *world) funcs() interceptor.Funcs {
 			return c.SubResource(sub).Patch(ctx, o, p, opts...)
 		},
 	}
+}
+
+// getNode reads whether a node exists.
+func (w *world) getNode(name string) error {
+	w.writing.Lock()
+	defer w.writing.Unlock()
+	w.nodeReads[name]++
+	if slices.Contains(w.ghosts, name) {
+		return apierrors.NewNotFound(corev1.Resource("nodes"), name)
+	}
+	return nil
 }
 
 func (w *world) cachedList(ctx context.Context, c client.WithWatch, list client.ObjectList, opts ...client.ListOption) error {

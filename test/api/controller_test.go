@@ -355,6 +355,10 @@ func newShop(t *testing.T) *shop {
 	create(t, rs)
 	s.pod = &corev1.Pod{ObjectMeta: s.meta("web-1", metav1.NewControllerRef(rs, appsv1.SchemeGroupVersion.WithKind("ReplicaSet"))), Spec: podSpec("web")}
 	s.pod.Spec.NodeName = "node-a"
+	// A Pod on a node that does not exist gets no Job.
+	if err := admin.Create(t.Context(), &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: s.pod.Spec.NodeName}}); client.IgnoreAlreadyExists(err) != nil {
+		t.Fatal(err)
+	}
 	create(t, s.pod)
 	s.pod.Status.Phase = corev1.PodRunning
 	updateStatus(t, s.pod)

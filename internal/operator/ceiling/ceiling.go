@@ -18,7 +18,9 @@ const (
 	FlagBytes                = "max-bytes"
 	FlagPodsPerCapture       = "max-pods-per-capture"
 	FlagProbesPerNode        = "max-probes-per-node"
+	FlagTracersPerNode       = "max-tracers-per-node"
 	FlagResultsPerNode       = "max-results-per-node"
+	FlagBytesPerNode         = "max-namespace-bytes-per-node"
 	FlagCapturesPerNamespace = "max-captures-per-namespace"
 
 	FlagUnfinishedPerNamespace = "max-unfinished-captures-per-namespace"
@@ -42,8 +44,12 @@ type Limits struct {
 	PodsPerCapture int
 	// ProbesPerNode that run at the same time, over all captures. A namespace takes at most as many as stay free for others.
 	ProbesPerNode int
+	// TracersPerNode are the probes of Traces among them: each adds to every system call of the node. Namespaces share as above.
+	TracersPerNode int
 	// ResultsPerNode are the results that keepers on the node offer or will offer: its probes count, too. Namespaces share as above.
 	ResultsPerNode int
+	// BytesPerNode are the maxBytes of all results of one namespace that are counted above. A namespace without any may have one.
+	BytesPerNode int64
 	// CapturesPerNamespace that run at the same time.
 	CapturesPerNamespace int
 	// UnfinishedPerNamespace are captures that run or wait.
@@ -58,7 +64,9 @@ func (l *Limits) BindFlags(fs *flag.FlagSet) {
 	fs.Int64Var(&l.Bytes, FlagBytes, 4<<30, "largest maxBytes of a capture, in bytes for each Pod; 0 is no ceiling")
 	fs.IntVar(&l.PodsPerCapture, FlagPodsPerCapture, 200, "Pods that one capture captures, or one InterceptRequest intercepts, at the same time, others wait; 0 is no ceiling")
 	fs.IntVar(&l.ProbesPerNode, FlagProbesPerNode, 40, "probes that run on one node at the same time, others wait; one namespace may take half of them; the same holds for carriers of intercepts; 0 is no ceiling")
+	fs.IntVar(&l.TracersPerNode, FlagTracersPerNode, 16, "probes of traces that run on one node at the same time, others wait; one namespace may take half of them; 0 is no ceiling")
 	fs.IntVar(&l.ResultsPerNode, FlagResultsPerNode, 60, "results that one node keeps at the same time, with those of running probes, others wait; one namespace may take half of them; 0 is no ceiling")
+	fs.Int64Var(&l.BytesPerNode, FlagBytesPerNode, 32<<30, "bytes of the results of one namespace on one node, by their maxBytes and with those of running probes, others wait; 0 is no ceiling")
 	fs.IntVar(&l.CapturesPerNamespace, FlagCapturesPerNamespace, 20, "captures of one namespace that run at the same time, others wait; 0 is no ceiling")
 	fs.IntVar(&l.UnfinishedPerNamespace, FlagUnfinishedPerNamespace, 100, "captures of one namespace that run or wait, others are refused; 0 is no ceiling")
 	fs.IntVar(&l.ExistingPerNamespace, FlagExistingPerNamespace, 500, "captures of one namespace that exist, also ended ones, others are refused; 0 is no ceiling")
@@ -69,6 +77,8 @@ func (l Limits) Valid() error {
 	for name, value := range map[string]int64{
 		FlagDuration: int64(l.Duration), FlagBytes: l.Bytes, FlagPodsPerCapture: int64(l.PodsPerCapture),
 		FlagProbesPerNode: int64(l.ProbesPerNode), FlagResultsPerNode: int64(l.ResultsPerNode),
+		FlagTracersPerNode:         int64(l.TracersPerNode),
+		FlagBytesPerNode:           l.BytesPerNode,
 		FlagCapturesPerNamespace:   int64(l.CapturesPerNamespace),
 		FlagUnfinishedPerNamespace: int64(l.UnfinishedPerNamespace),
 		FlagExistingPerNamespace:   int64(l.ExistingPerNamespace),

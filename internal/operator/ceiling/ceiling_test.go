@@ -104,7 +104,9 @@ func TestFlags(t *testing.T) {
 	}{
 		"defaults": {valid: true},
 		"none":     {args: []string{"--max-duration=0", "--max-bytes=0", "--max-probes-per-node=0", "--max-results-per-node=0"}, valid: true},
-		"negative": {args: []string{"--max-pods-per-capture=-1"}},
+		"one permitted result is above the bytes of a namespace": {args: []string{"--max-bytes=1099511627776"}, valid: true},
+		"negative bytes": {args: []string{"--max-namespace-bytes-per-node=-1"}},
+		"negative":       {args: []string{"--max-pods-per-capture=-1"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			var l ceiling.Limits

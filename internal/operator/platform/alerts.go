@@ -72,8 +72,8 @@ var alerts = []alert{
 		name: "SondeCapturesWaiting", severity: "info", after: "15m",
 		expr:    `max(sonde_captures{JOB,phase="Pending"}) > 0`,
 		summary: "Captures have been waiting for 15 minutes.",
-		runbook: "Their conditions say why. ProbesAllowed is False if the cluster refuses the probes' Pods. Capturing has reason Queued, CeilingPods, CeilingNode or " +
-			"CeilingResults if a ceiling is reached; flags of the manager raise it. Otherwise Capturing says what a Pod waits for.",
+		runbook: "Their conditions say why. ProbesAllowed is False if the cluster refuses the probes' Pods. Capturing has reason Queued, or one that " +
+			"begins with Ceiling, if a ceiling is reached; flags of the manager raise it. Otherwise Capturing says what a Pod waits for.",
 	},
 	{
 		name: "SondeVolumesNotProcessed", severity: "warning", after: "15m",

@@ -21,6 +21,10 @@ const (
 	maxStreams, streamsPerNamespace, streamsPerUser       = 128, 64, 16
 )
 
+// Bounds of the keepers that the streams of one replica watch at once, each by a connection of its own. A namespace may take half
+// of them, which is enough for a capture of as many Pods as --max-pods-per-capture allows by default, and so may a user.
+const maxWatches, watchesPerNamespace, watchesPerUser = 512, 256, 256
+
 // A request that has lasted so long gives its place to a namespace that has fewer, even if only by one. A stream yields
 // sooner, because it costs its reader less to continue.
 const (
@@ -40,7 +44,7 @@ var (
 // interrupted reports whether the manager ended a request so that its reader continues later.
 func interrupted(err error) bool { return errors.Is(err, errYield) || errors.Is(err, errLifetime) }
 
-// places counts the requests of one sort. Its bounds hold for each namespace, because one namespace may have any number of
+// places counts the requests of one sort, or the watches of keepers. Its bounds hold for each namespace, because one namespace may have any number of
 // users, captures and tokens. They also hold for each user, who may have many namespaces. The namespace is the target's:
 // only there does a requester need a right, and several tenants may share the namespace of the capture.
 //
@@ -98,6 +102,18 @@ func (p *places) take(ctx context.Context, namespace, user string) (held context
 	held, own.end = context.WithCancelCause(ctx)
 	own.applies = victim != nil
 	p.held[own] = struct{}{}
+	return held, own, nil
+}
+
+// hold is take and settle in one, for a caller whose right is known.
+func (p *places) hold(ctx context.Context, namespace, user string) (held context.Context, own *place, err error) {
+	if held, own, err = p.take(ctx, namespace, user); err != nil {
+		return nil, nil, err
+	}
+	if err = p.settle(own); err != nil {
+		p.leave(own)
+		return nil, nil, err
+	}
 	return held, own, nil
 }
 

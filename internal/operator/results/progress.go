@@ -43,6 +43,7 @@ func (h *Handler) progress(w http.ResponseWriter, r *http.Request, s session) er
 	ctx, cancel := context.WithCancel(r.Context())
 	st := &stream{
 		h: h, kind: s.kind, key: client.ObjectKeyFromObject(s.capture), keeper: keeper,
+		namespace: s.capture.Common().TargetNamespace, user: s.who.Username,
 		out: json.NewEncoder(w), flush: http.NewResponseController(w), w: w,
 		events: make(chan event), watches: map[string]*watch{}, lastSent: map[string]state{},
 	}
@@ -135,6 +136,7 @@ func (st *stream) watchAgents(ctx context.Context, capture sondev1.Capture, ende
 	if err != nil {
 		return err
 	}
+	var noPlace error // why no further keeper can be watched in this round
 	for i := range agents {
 		a := &agents[i]
 		uid := a.Labels[sondev1.LabelTargetPodUID]
@@ -144,8 +146,16 @@ func (st *stream) watchAgents(ctx context.Context, capture sondev1.Capture, ende
 		if err := st.connect(ctx, capture); err != nil {
 			return err
 		}
-		if st.keeper != nil {
-			st.watchKeeper(ctx, uid, a)
+		if st.keeper == nil || !st.mayWatch(uid) {
+			continue
+		}
+		if noPlace == nil {
+			noPlace = st.watchKeeper(ctx, uid, a)
+		}
+		if noPlace != nil {
+			if err := st.refuse(ctx, uid, a, noPlace); err != nil {
+				return err
+			}
 		}
 	}
 	return nil

@@ -213,3 +213,82 @@ func TestProgressEndsWhenTheReaderLeaves(t *testing.T) {
 		t.Error("the stream goes on without a reader")
 	}
 }
+
+// addPods adds running Pods to the capture, each with an agent whose keeper runs.
+func (w *world) addPods(names ...string) {
+	w.t.Helper()
+	change(w, w.capture(), func(pc *sondev1.PacketCapture) {
+		for _, name := range names {
+			pc.Status.Pods = append(pc.Status.Pods, sondev1.PodResult{UID: "uid-" + name, Name: name, Node: "n1", Phase: sondev1.PhaseCapturing})
+		}
+	})
+	for _, name := range names {
+		meta := w.owned(name+"-qwer-x", "uid-"+name)
+		meta.Annotations[sondev1.AnnotationTargetPod] = name
+		w.create(agent(meta))
+	}
+}
+
+// TestStreamsWatchABoundedNumberOfKeepers: each stream watches each keeper of its capture by a connection of its own. Streams of a
+// namespace together watch no more than the namespace may, and the lines of the other Pods say why they have no counts. When a
+// stream has ended, its places are taken.
+func TestStreamsWatchABoundedNumberOfKeepers(t *testing.T) {
+	const most = 5
+	w := newWorld(t)
+	w.handler.watches = newPlaces("watches of Pods", 2*most, most, 2*most, streamSlice, w.handler.Clock)
+	w.addPods("web-2", "web-3")
+	first := w.get(progress, nil)
+	if !eventually(func() bool { return w.keeper.watching.Load() == 3 }) {
+		t.Fatalf("%d keepers are watched by the first stream, want 3", w.keeper.watching.Load())
+	}
+	second := w.stream()
+	eventually(func() bool { return w.keeper.watching.Load() >= most })
+	time.Sleep(10 * w.handler.retry) // each retry is refused, too
+	if n := w.keeper.watching.Load(); n != most {
+		t.Fatalf("%d keepers are watched at once, want %d", n, most)
+	}
+	refused := 0
+	for range 4 { // three Pods from the status, and the one without a place
+		l, ok := second.next()
+		if !ok {
+			t.Fatal("the stream has ended")
+		}
+		if strings.Contains(l.Error, "captures in namespace shop have 5 watches of Pods open, the most at one replica") {
+			refused++
+		} else if l.Error != "" {
+			t.Errorf("line %+v", l)
+		}
+	}
+	if refused != 1 {
+		t.Errorf("%d Pods without a place, want 1", refused)
+	}
+	first.body.Close()
+	if !eventually(func() bool { return w.keeper.watching.Load() == 3 }) {
+		t.Errorf("%d keepers are watched when the first stream has ended, want 3", w.keeper.watching.Load())
+	}
+}
+
+// TestAWatchYields: when all places for watches are taken, one of the namespace with the most goes to another. The stream goes on,
+// says so, and watches the Pod again when a place is free.
+func TestAWatchYields(t *testing.T) {
+	w := newWorld(t)
+	w.handler.watches = newPlaces("watches of Pods", 2, 2, 2, streamSlice, w.handler.Clock)
+	w.addPods("web-2")
+	l := w.stream()
+	l.want("web-1", sondev1.PhaseCapturing, 0)
+	l.want("web-2", sondev1.PhaseCapturing, 0)
+	if !eventually(func() bool { return w.keeper.watching.Load() == 2 }) {
+		t.Fatal("the keepers are not watched")
+	}
+	_, other, err := w.handler.watches.hold(t.Context(), "bank", "bob")
+	if err != nil {
+		t.Fatalf("another namespace gets no place: %v", err)
+	}
+	if got, ok := l.next(); !ok || !strings.Contains(got.Error, "was given to a namespace that has fewer watches of Pods open") {
+		t.Errorf("line %+v", got)
+	}
+	w.handler.watches.leave(other)
+	if !eventually(func() bool { return w.keeper.watching.Load() == 2 }) {
+		t.Error("the Pod is not watched again")
+	}
+}

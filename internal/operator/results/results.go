@@ -87,6 +87,7 @@ type Handler struct {
 	Config
 	mux                *http.ServeMux
 	downloads, streams *places
+	watches            *places // of the keepers that streams watch
 	events             *eventlimit.Limit
 	refusals           *refusals
 
@@ -102,6 +103,7 @@ func New(c Config) *Handler {
 		Config: c, mux: http.NewServeMux(),
 		downloads: newPlaces("downloads", maxDownloads, downloadsPerNamespace, downloadsPerUser, downloadSlice, c.Clock),
 		streams:   newPlaces("streams", maxStreams, streamsPerNamespace, streamsPerUser, streamSlice, c.Clock),
+		watches:   newPlaces("watches of Pods", maxWatches, watchesPerNamespace, watchesPerUser, streamSlice, c.Clock),
 		events:    eventlimit.New(c.Clock),
 		refusals:  newRefusals(c.Clock),
 		connect:   connect, address: address,

@@ -3,6 +3,7 @@ package results
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"net/http"
 	"sync"
@@ -24,6 +25,8 @@ type stream struct {
 	key    client.ObjectKey
 	keeper Keeper
 	owned  Keeper // keeper, if the stream has to close it
+
+	namespace, user string // for which its watches of keepers count
 
 	w     http.ResponseWriter
 	out   *json.Encoder
@@ -68,19 +71,26 @@ func (l Line) state() state {
 	return s
 }
 
-// watchKeeper watches the keeper of agent, unless a watch runs, the capture of its Pod is done, or the last attempt failed
-// just now.
-func (st *stream) watchKeeper(ctx context.Context, uid string, agent *corev1.Pod) {
-	if w := st.watches[uid]; w != nil && (!w.ended || w.done || st.h.Clock.Now().Before(w.retryAt)) {
-		return
+// mayWatch reports whether the keeper of a Pod may be watched now: unless a watch runs, the capture of the Pod is done, or the last
+// attempt failed just now.
+func (st *stream) mayWatch(uid string) bool {
+	w := st.watches[uid]
+	return w == nil || w.ended && !w.done && !st.h.Clock.Now().Before(w.retryAt)
+}
+
+// watchKeeper watches the keeper of agent. It returns a failure if there is no place for the watch.
+func (st *stream) watchKeeper(ctx context.Context, uid string, agent *corev1.Pod) error {
+	held, own, err := st.h.watches.hold(ctx, st.namespace, st.user)
+	if err != nil {
+		return err
 	}
-	ctx, cancel := context.WithCancel(ctx)
+	held, cancel := context.WithCancel(held)
 	w := &watch{cancel: cancel}
 	st.watches[uid] = w
 	addr := st.h.address(agent)
-	line := Line{Pod: agent.Annotations[sondev1.AnnotationTargetPod], UID: uid, Node: agent.Spec.NodeName}
+	line := lineOfAgent(uid, agent)
 	keeper := st.keeper
-	send := func(e event) error {
+	send := func(ctx context.Context, e event) error {
 		select {
 		case st.events <- e:
 			return nil
@@ -89,15 +99,32 @@ func (st *stream) watchKeeper(ctx context.Context, uid string, agent *corev1.Pod
 		}
 	}
 	st.group.Go(func() {
-		defer cancel()
-		err := keeper.Watch(ctx, addr, func(a account.Account) error {
+		err := keeper.Watch(held, addr, func(a account.Account) error {
 			l := line
 			l.Phase, l.Account = phaseOf(a), &a
-			return send(event{line: l, from: w})
+			return send(held, event{line: l, from: w})
 		})
-		// The send fails if the stream has ended, or the status reports the end of this Pod.
-		_ = send(event{line: line, from: w, ended: true, err: err})
+		if errors.Is(context.Cause(held), errYield) {
+			err = full(http.StatusServiceUnavailable, "the place of this watch was given to a namespace that has fewer %s open", st.h.watches.name)
+		}
+		cancel()
+		st.h.watches.leave(own)
+		// The send fails if the stream has ended. The event is ignored if the status reports the end of this Pod.
+		_ = send(ctx, event{line: line, from: w, ended: true, err: err})
 	})
+	return nil
+}
+
+// refuse reports that the keeper of agent cannot be watched now. It is tried again as if the watch had ended.
+func (st *stream) refuse(ctx context.Context, uid string, agent *corev1.Pod, why error) error {
+	w := &watch{cancel: func() {}}
+	st.watches[uid] = w
+	return st.handle(ctx, event{line: lineOfAgent(uid, agent), from: w, ended: true, err: why})
+}
+
+// lineOfAgent returns the line of an agent's Pod without its state.
+func lineOfAgent(uid string, agent *corev1.Pod) Line {
+	return Line{Pod: agent.Annotations[sondev1.AnnotationTargetPod], UID: uid, Node: agent.Spec.NodeName}
 }
 
 // handle sends a keeper's report.
@@ -119,6 +146,9 @@ func (st *stream) handle(ctx context.Context, e event) error {
 		l.Phase = sondev1.PhasePending
 	}
 	l.Error = fmt.Sprintf("the agent does not answer: %v", e.err)
+	if isFailure(e.err) { // of places
+		l.Error = e.err.Error()
+	}
 	return st.send(ctx, l)
 }
 

@@ -13,6 +13,7 @@ import (
 	"net/http/httptest"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -299,6 +300,7 @@ type fakeKeeper struct {
 	mu       sync.Mutex
 	accounts chan account.Account // sent to the next watch; closed: the connection breaks
 	lines    chan string          // sent live; closed: the end
+	watching atomic.Int32         // watches that run
 }
 
 // next returns the channel for a watch that begins now.
@@ -365,6 +367,8 @@ func (k *fakeKeeper) live(w http.ResponseWriter, r *http.Request) {
 
 func (k *fakeKeeper) watch(w http.ResponseWriter, r *http.Request) {
 	accounts := k.next()
+	k.watching.Add(1)
+	defer k.watching.Add(-1)
 	for {
 		select {
 		case <-r.Context().Done():
