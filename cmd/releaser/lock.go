@@ -112,21 +112,28 @@ func whileLocked(ctx context.Context, l *lock, times leaderelection.LeaderElecti
 		return release.Report{}, fmt.Errorf("make the lock: %w", err)
 	}
 	stopWaiting := context.AfterFunc(ctx, func() {
-		select {
-		case <-began:
-		default:
+		if !isClosed(began) {
 			letGo()
 		}
 	})
 	defer stopWaiting()
 	elector.Run(holding)
-	select {
-	case <-ended:
+	switch {
+	case isClosed(ended):
 		return report, nil
-	case <-began:
+	case isClosed(began):
 		lost()
 		return release.Report{}, errors.New("the lock is lost")
 	default:
 		return failed(&problem{reason: release.ReasonUnavailable, text: "another releaser still works on this release", retry: true, uncounted: true}), nil
+	}
+}
+
+func isClosed(c <-chan struct{}) bool {
+	select {
+	case <-c:
+		return true
+	default:
+		return false
 	}
 }

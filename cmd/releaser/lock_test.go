@@ -86,6 +86,16 @@ func TestLostLock(t *testing.T) {
 	}
 }
 
+// The report of an attempt that has ended is never lost.
+func TestReportOfALockedAttempt(t *testing.T) {
+	for range 50 {
+		r, err := whileLocked(t.Context(), lockOf(setWithAnchor("1"), "a"), short, func() { t.Error("the lock is lost") }, func(context.Context) release.Report { return done })
+		if err != nil || r.Outcome != release.Ready {
+			t.Fatalf("%+v, %v", r, err)
+		}
+	}
+}
+
 func TestLockOfAnotherAnchor(t *testing.T) {
 	for name, set := range map[string]*fake.Clientset{"gone": fake.NewClientset(), "made anew": setWithAnchor("2")} {
 		r, err := whileLocked(t.Context(), lockOf(set, "a"), short, nil, func(context.Context) release.Report { return done })

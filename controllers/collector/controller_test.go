@@ -80,11 +80,33 @@ func newWorld(t *testing.T, c *sondev1.Collector, objects ...client.Object) *wor
 	}
 	fakes := fake.NewClientBuilder().WithScheme(s).WithObjects(append(objects, c)...).WithStatusSubresource(&sondev1.Collector{}).WithInterceptorFuncs(funcs).Build()
 	w.Reconciler = &Reconciler{
-		Client: fakes, Own: fakes, Live: fakes, PauseConfig: fakes, Reviews: w, Key: key, Namespace: "sonde-system", Image: "releaser",
+		Client: fakes, Own: stripped(fakes), Live: fakes, PauseConfig: fakes, Reviews: w, Key: key, Namespace: "sonde-system", Image: "releaser",
 		Permitted: func(context.Context, authorizationv1.ResourceAttributes) (bool, error) { return !w.closed, nil },
 		Recorder:  events.NewFakeRecorder(100), Clock: w.clock,
 	}
 	return w
+}
+
+// stripped lists Jobs and Pods as the manager's cache keeps them.
+func stripped(c client.WithWatch) client.Client {
+	return interceptor.NewClient(c, interceptor.Funcs{List: func(ctx context.Context, c client.WithWatch, list client.ObjectList, opts ...client.ListOption) error {
+		if err := c.List(ctx, list, opts...); err != nil {
+			return err
+		}
+		switch list := list.(type) {
+		case *batchv1.JobList:
+			for i := range list.Items {
+				kept, _ := strip(&list.Items[i])
+				list.Items[i] = *kept.(*batchv1.Job)
+			}
+		case *corev1.PodList:
+			for i := range list.Items {
+				kept, _ := strip(&list.Items[i])
+				list.Items[i] = *kept.(*corev1.Pod)
+			}
+		}
+		return nil
+	}})
 }
 
 // pass reconciles, and returns the Collector.

@@ -104,10 +104,10 @@ func stripState(s corev1.ContainerState) corev1.ContainerState {
 
 func stripMeta(m *metav1.ObjectMeta) metav1.ObjectMeta {
 	kept := metav1.ObjectMeta{
-		Namespace: m.Namespace, Name: m.Name, UID: m.UID, ResourceVersion: m.ResourceVersion, DeletionTimestamp: m.DeletionTimestamp,
+		Namespace: m.Namespace, Name: m.Name, UID: m.UID, ResourceVersion: m.ResourceVersion, CreationTimestamp: m.CreationTimestamp, DeletionTimestamp: m.DeletionTimestamp,
 		Labels: map[string]string{}, Annotations: map[string]string{},
 	}
-	for _, a := range []string{sondev1.AnnotationOwner, annotationRun, annotationGeneration, annotationRelease} {
+	for _, a := range []string{sondev1.AnnotationOwner, annotationRun, annotationGeneration, annotationRemedy, annotationRelease} {
 		if v, ok := m.Annotations[a]; ok && len(v) <= maxOwner {
 			kept.Annotations[a] = v
 		}

@@ -3,6 +3,7 @@
 package collector
 
 import (
+	"context"
 	"fmt"
 	"maps"
 	"strings"
@@ -10,7 +11,9 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	apimeta "k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	sondev1 "github.com/sonde-operator/sonde/api/v1alpha1"
 	"github.com/sonde-operator/sonde/internal/wire/release"
@@ -168,9 +171,14 @@ func TestCollectorRegistry(t *testing.T) {
 	cluster.Create(t, wrong)
 	for secret, text := range map[string]string{"wrong": "correct the Secret", "missing": "Secret missing, which chart.secretRef names, does not exist"} {
 		cluster.ChangeCollector(t, c, func(s *sondev1.CollectorSpec) { s.Chart.SecretRef.Name = secret })
-		retrying := cluster.AwaitCollector(t, c, sondev1.ConditionReleased, "False", release.ReasonChartForbidden, patience)
-		if !strings.Contains(retrying.Message, text) {
-			t.Errorf("%s: message %q, want %q", secret, retrying.Message, text)
-		}
+		cluster.Eventually(t, patience, text, func(ctx context.Context) error {
+			if err := cluster.Admin.Get(ctx, client.ObjectKeyFromObject(c), c); err != nil {
+				return err
+			}
+			if r := apimeta.FindStatusCondition(c.Status.Conditions, sondev1.ConditionReleased); r == nil || r.Reason != release.ReasonChartForbidden || !strings.Contains(r.Message, text) {
+				return fmt.Errorf("%+v", r)
+			}
+			return nil
+		})
 	}
 }
