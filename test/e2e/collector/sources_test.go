@@ -138,7 +138,9 @@ func valuesOfASecret(t *testing.T, c *sondev1.Collector) {
 	if !strings.Contains(missing.Message, "key values.yaml of Secret database does not exist") {
 		t.Errorf("message %q", missing.Message)
 	}
-	cluster.Create(t, secret)
+	if err := cluster.Admin.Create(t.Context(), secret); err != nil { // it goes with the namespace: later parts need it, too
+		t.Fatal(err)
+	}
 	cluster.AwaitCollector(t, c, sondev1.ConditionReady, "True", "", patience)
 	cluster.AwaitConfigMap(t, c.Namespace, "password", "first", time.Second)
 	secret.StringData = map[string]string{"values.yaml": "password: second"}
