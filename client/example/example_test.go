@@ -22,12 +22,14 @@ func Example() {
 	defer cancel()
 
 	if err := example.Install(ctx, client, "platform", "collector", "acme"); err != nil {
-		log.Fatal(err)
+		fmt.Println(err)
+		return
 	}
 	operate(ctx, client, sondev1.ConditionReady, "Released", "")
 	collector, err := example.WaitReady(ctx, client, "platform", "collector")
 	if err != nil {
-		log.Fatal(err)
+		fmt.Println(err)
+		return
 	}
 	fmt.Println(collector.ReleaseName(), "in", collector.ReleaseNamespace(), "is ready")
 	// Output: collector-prod in acme is ready

@@ -278,13 +278,20 @@ func ParseReport(b []byte) (*Report, error) {
 		r.History = r.History[:MaxHistory]
 	}
 	for i := range r.History {
-		h := &r.History[i]
-		if h.Revision < 1 || h.Unix < 0 || h.Unix > maxUnix {
-			return nil, fmt.Errorf("read the report: revision %d at %d", h.Revision, h.Unix)
+		if err := r.History[i].bound(); err != nil {
+			return nil, err
 		}
-		h.ChartVersion, h.Status = text.OneLine(h.ChartVersion, maxVersion), text.OneLine(h.Status, maxReason-1)
 	}
 	return &r, nil
+}
+
+// bound refuses numbers that no status may have, and cuts texts.
+func (h *Revision) bound() error {
+	if h.Revision < 1 || h.Unix < 0 || h.Unix > maxUnix {
+		return fmt.Errorf("read the report: revision %d at %d", h.Revision, h.Unix)
+	}
+	h.ChartVersion, h.Status = text.OneLine(h.ChartVersion, maxVersion), text.OneLine(h.Status, maxReason-1)
+	return nil
 }
 
 // isReason reports whether a condition may have this reason.

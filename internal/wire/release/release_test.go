@@ -53,6 +53,7 @@ func TestParseReportRefuses(t *testing.T) {
 		"remediated":        `{"version":1,"outcome":"Ready","reason":"Released","remediated":"Forgotten"}`,
 		"negative revision": `{"version":1,"outcome":"Ready","reason":"Released","revision":-1}`,
 		"zero in history":   `{"version":1,"outcome":"Ready","reason":"Released","history":[{"revision":0}]}`,
+		"after year 9999":   `{"version":1,"outcome":"Ready","reason":"Released","history":[{"revision":1,"unix":253402300800}]}`,
 		"too long":          `{"version":1,"outcome":"Ready","reason":"Released","message":"` + strings.Repeat("a", MaxReport) + `"}`,
 	} {
 		if _, err := ParseReport([]byte(text)); err == nil {

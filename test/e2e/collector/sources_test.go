@@ -130,6 +130,7 @@ func TestCollectorRepository(t *testing.T) {
 
 // valuesOfASecret gives a release a value that only the releaser reads. Another value is used when somebody asks for it.
 func valuesOfASecret(t *testing.T, c *sondev1.Collector) {
+	t.Helper()
 	secret := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: c.Namespace, Name: "database"}, StringData: map[string]string{"values.yaml": "password: first"}}
 	cluster.ChangeCollector(t, c, func(s *sondev1.CollectorSpec) {
 		s.ValuesFrom = []sondev1.CollectorValuesReference{{Kind: "Secret", Name: secret.Name}}
