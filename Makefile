@@ -124,23 +124,29 @@ space      := $(subst ,, )
 image-program:
 	@cd hack/image && go build -o $(CURDIR)/$(IMAGE_TOOL) .
 
+# multiarch FILE NAME PROGRAMS: the command that writes a published image, with one layer.
+multiarch = $(IMAGE_TOOL) build -o build/$(1)-multiarch.tar --name 'quay.io/sonde/$(2):v$(VERSION)' --arch $(subst $(space),$(comma),$(ARCHS)) \
+	--labels hack/image/$(1).yaml --label 'version=$(VERSION)' --label 'org.opencontainers.image.version=$(VERSION)' \
+	--label 'org.opencontainers.image.created=$(RELEASED)T00:00:00Z' --label "org.opencontainers.image.revision=$$(git rev-parse HEAD)" \
+	--created '$(RELEASED)' --user 65532:65532 $(3) licenses/LICENSE=LICENSE
+
 .PHONY: image-multiarch
-image-multiarch: pcapfilter image-program ## Build the image for amd64 and arm64 as build/sonde-multiarch.tar (OCI layout).
+image-multiarch: pcapfilter image-program ## Build the images for amd64 and arm64 as build/sonde-multiarch.tar and build/releaser-multiarch.tar (OCI layouts).
 	for arch in $(ARCHS); do \
 		GOARCH=$$arch go build -ldflags '$(LDFLAGS)' -o bin/linux_$$arch/manager .; \
 		GOARCH=$$arch go build -ldflags '$(LDFLAGS)' -o bin/linux_$$arch/agent ./cmd/agent; \
+		(cd cmd/releaser && GOARCH=$$arch go build -ldflags '$(LDFLAGS)' -o '$(CURDIR)'/bin/linux_$$arch/releaser .); \
 	done
 	@mkdir -p build
-	@$(IMAGE_TOOL) build -o build/sonde-multiarch.tar --name 'quay.io/sonde/sonde:v$(VERSION)' --arch $(subst $(space),$(comma),$(ARCHS)) \
-		--labels hack/image/sonde.yaml --label 'version=$(VERSION)' --label 'org.opencontainers.image.version=$(VERSION)' \
-		--label 'org.opencontainers.image.created=$(RELEASED)T00:00:00Z' --label "org.opencontainers.image.revision=$$(git rev-parse HEAD)" \
-		--created '$(RELEASED)' --user 65532:65532 --entrypoint /manager \
-		manager=bin/linux_{arch}/manager agent=bin/linux_{arch}/agent licenses/LICENSE=LICENSE
+	@$(call multiarch,sonde,sonde,--entrypoint /manager manager=bin/linux_{arch}/manager agent=bin/linux_{arch}/agent)
+	@$(call multiarch,releaser,sonde-releaser,--entrypoint /releaser releaser=bin/linux_{arch}/releaser)
 
 .PHONY: image-push
-image-push: image-program ## Push build/sonde-multiarch.tar to IMG=registry/name:tag and print the name with its digest, for make bundle RELEASE_IMG=.
+image-push: image-program ## Push both images to IMG=registry/name:tag and registry/name-releaser:tag, and print the names with their digests for make bundle-build.
 	@[ '$(origin IMG)' != file ] || { echo 'where to? make image-push IMG=registry/name:tag' >&2; exit 2; }
-	@$(IMAGE_TOOL) push build/sonde-multiarch.tar '$(IMG)'
+	@[[ '$(IMG)' =~ ^(.+):([^:/@]+)$$ ]] || { echo 'IMG has no tag: make image-push IMG=registry/name:tag' >&2; exit 2; }; \
+	$(IMAGE_TOOL) push build/sonde-multiarch.tar '$(IMG)'; \
+	$(IMAGE_TOOL) push build/releaser-multiarch.tar "$${BASH_REMATCH[1]}-releaser:$${BASH_REMATCH[2]}"
 
 ##@ Bundle for OperatorHub
 .PHONY: bundle
@@ -151,7 +157,7 @@ bundle: ## Generate bundle/, bundle.Dockerfile and OLM v1's installer from confi
 	@go run ./test/installer/write bundle > config/olmv1/installer.yaml
 
 .PHONY: bundle-build
-bundle-build: image-program ## Build the bundle's image for RELEASE_IMG as build/bundle.tar, without a docker daemon.
+bundle-build: image-program ## Build the bundle's image for RELEASE_IMG and RELEASER_RELEASE_IMG as build/bundle.tar, without a docker daemon.
 	@cd hack/bundle && go build -o $(CURDIR)/bin/bundle .
 	@mkdir -p build/release
 	@$(TOOL) kustomize build config/manifests | bin/bundle -version '$(VERSION)' -date '$(RELEASED)' -image '$(RELEASE_IMG)' -releaser-image '$(RELEASER_RELEASE_IMG)' -icon config/manifests/icon.svg -out build/release
@@ -185,7 +191,8 @@ scorecard: cluster-up ## Run operator-sdk's scorecard on the bundle, in the loca
 
 .PHONY: preflight
 preflight: image-multiarch ## Run Red Hat's checks on the published form of image and bundle, offline.
-	@$(MAKE) --no-print-directory bundle-build RELEASE_IMG="quay.io/sonde/sonde@$$($(IMAGE_TOOL) digest build/sonde-multiarch.tar)"
+	@$(MAKE) --no-print-directory bundle-build RELEASE_IMG="quay.io/sonde/sonde@$$($(IMAGE_TOOL) digest build/sonde-multiarch.tar)" \
+		RELEASER_RELEASE_IMG="quay.io/sonde/sonde-releaser@$$($(IMAGE_TOOL) digest build/releaser-multiarch.tar)"
 	@cd hack/preflight && go test ./... # here and not in test-hack: it brings hundreds of packages
 	@cd hack/preflight && go build -ldflags '-s -w' -o $(CURDIR)/bin/preflight .
 	@bin/preflight -pusher $(IMAGE_TOOL) -tag 'v$(VERSION)'
@@ -303,7 +310,7 @@ test-e2e: cluster-up image image-workload image-collector ## Run one end-to-end 
 	@hack/e2e.sh -v -run '^Test(Exactness|SourceExample|KilledProbe|Plugin|ResultsNeedTheVerb|DeletingTheCapture|Trace|FluentPVCLife|InterceptLife|CollectorLife)'
 
 .PHONY: test-olm
-test-olm: cluster-up olm-programs image image-workload image-program ## Test install, upgrade and removal with real OLM, v0 and v1, on the local cluster (with OPENSHIFT=1).
+test-olm: cluster-up olm-programs image image-workload image-collector image-program ## Test install, upgrade and removal with real OLM, v0 and v1, on the local cluster (with OPENSHIFT=1).
 	@OLM_BIN=$(OLM_BIN) IMAGE_TOOL='$(CURDIR)/$(IMAGE_TOOL)' hack/olm.sh -v
 
 # Runs on the kernels of Debian 12 and its backports. They have only cgroup v2, and tests may set their clocks.

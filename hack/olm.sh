@@ -30,6 +30,8 @@ bundle "$fixture"
 bundle bundle
 previous_image=$(CLUSTER=$cluster hack/olm/previous-image.sh "$SONDE_PREVIOUS")
 archives+=("$previous_image=$(csv "$fixture" '    containerImage')" "build/sonde.tar=$(csv bundle '    containerImage')")
+# The embedded chart of Collectors, and its image.
+archives+=("build/releaser.tar=quay.io/sonde/sonde-releaser:v$(csv bundle '  version')" build/otelcol.tar)
 # The programs with which OLM v0 serves catalogs and unpacks bundles.
 "$cluster" image -o build/olm/opm.tar --name sonde.local/opm:1 --user 1001:1001 "bin/opm=$olm/opm" "bin/grpc_health_probe=$olm/grpc_health_probe"
 "$cluster" image -o build/olm/util.tar --name sonde.local/olm-util:1 --user 1001:1001 "bin/cpb=$olm/cpb" "bin/copy-content=$olm/copy-content" bin/cp=/bin/busybox

@@ -56,8 +56,8 @@ This tree is $next now; $current is frozen in $frozen. Left to do:
   read git diff CHANGELOG.md, then git add -A && git commit -m "Release $next"
   make test, and the shards of docs/test-matrix.md
   git tag v$next && git push origin main v$next
-  make image-multiarch, then make image-push IMG=quay.io/sonde/sonde:v$next   prints the digest
-  make bundle-build RELEASE_IMG=quay.io/sonde/sonde@sha256:...   and push build/bundle.tar by bin/image push
+  make image-multiarch, then make image-push IMG=quay.io/sonde/sonde:v$next   prints two digests
+  make bundle-build RELEASE_IMG=quay.io/sonde/sonde@sha256:... RELEASER_RELEASE_IMG=quay.io/sonde/sonde-releaser@sha256:...   and push build/bundle.tar by bin/image push
   make catalog-build   and push build/catalog.tar by bin/image push build/catalog.tar quay.io/sonde/sonde-catalog:v$next
   make plugin-archives   and publish build/plugin/
 docs/releasing.md has each step with its output.

@@ -166,7 +166,7 @@ scale)
 	export NODES=1 SONDE_FIGURES=$PWD/build/scale
 	rm -rf "$SONDE_FIGURES" && mkdir -p "$SONDE_FIGURES"
 	failed=
-	e2e '^TestScale(FluentPVC)?$' -timeout 80m || failed=1
+	e2e '^TestScale(FluentPVC|Collectors)?$' -timeout 100m || failed=1
 	# Record also figures that missed their goal.
 	[ -z "${RECORD:-}" ] || {
 		printf '| what | goal | reached |\n|---|---|---|\n'

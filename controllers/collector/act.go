@@ -17,6 +17,7 @@ import (
 
 	sondev1 "github.com/sonde-operator/sonde/api/v1alpha1"
 	"github.com/sonde-operator/sonde/internal/naming"
+	"github.com/sonde-operator/sonde/internal/operator/audit"
 	"github.com/sonde-operator/sonde/internal/operator/gone"
 	"github.com/sonde-operator/sonde/internal/operator/sweep"
 	"github.com/sonde-operator/sonde/internal/wire/release"
@@ -55,6 +56,7 @@ func (r *Reconciler) start(ctx context.Context, o *observation, p plan) (plan, e
 		return r.refusedWrite(o, fmt.Errorf("create Job %s: %w", job.Name, err))
 	}
 	c.Status.Job, c.Status.Runs, c.Status.NextAttempt = job.Name, number, nil
+	o.audit(ctx, "Running Helm", audit.ReleaseStarted, "job", job.Name, "generation", c.Generation, "remedy", isSpent(c))
 	if p.state == reconciling {
 		p.message = "Job " + job.Name + " runs Helm"
 	}
@@ -226,7 +228,7 @@ func wait(message string) plan {
 
 // clean deletes the Secret of a run whose report this pass has read, and all earlier runs. The last Job stays, for its log.
 func (r *Reconciler) clean(ctx context.Context, o *observation) error {
-	if !o.reported {
+	if o.reported == nil {
 		return nil
 	}
 	last := o.last().job

@@ -14,6 +14,7 @@ package collector
 import (
 	"context"
 	"fmt"
+	"slices"
 	"time"
 
 	authorizationv1 "k8s.io/api/authorization/v1"
@@ -27,6 +28,7 @@ import (
 
 	sondev1 "github.com/sonde-operator/sonde/api/v1alpha1"
 	"github.com/sonde-operator/sonde/internal/operator/access"
+	"github.com/sonde-operator/sonde/internal/operator/audit"
 	"github.com/sonde-operator/sonde/internal/operator/health"
 	"github.com/sonde-operator/sonde/internal/operator/pass"
 )
@@ -119,8 +121,21 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 			return pass.RequeueOnConflict(ctrl.Result{}, err)
 		}
 		r.recordEvents(before, c)
+		if ended := o.reported; ended != nil {
+			last := o.last()
+			o.audit(ctx, "Read a report of Helm", audit.ReleaseEnded, "job", last.job.Name, "generation", last.generation, "remedy", last.remedy,
+				"outcome", ended.Outcome, "reason", ended.Reason, "revision", c.Status.Revision)
+		}
 	}
 	return ctrl.Result{RequeueAfter: planned.after}, nil
+}
+
+// audit writes an audit record.
+func (o *observation) audit(ctx context.Context, message, action string, more ...any) {
+	c := o.collector
+	log := ctrl.LoggerFrom(ctx).WithValues("Collector", map[string]string{"namespace": c.Namespace, "name": c.Name}, "collectorUID", c.UID,
+		"targetNamespace", c.ReleaseNamespace(), "target", c.ReleaseName())
+	log.Info(message, slices.Concat([]any{audit.Key, action, audit.Requester, o.requester.Username}, more)...)
 }
 
 // recordEvents records the transitions that people look for.

@@ -18,6 +18,7 @@ import (
 	"github.com/sonde-operator/sonde/internal/operator/access"
 	"github.com/sonde-operator/sonde/internal/operator/pause"
 	"github.com/sonde-operator/sonde/internal/operator/stamp"
+	"github.com/sonde-operator/sonde/internal/wire/release"
 )
 
 // observation is what a pass has read.
@@ -34,8 +35,8 @@ type observation struct {
 	running, runningHere int
 	// stray says which releaser of this release still runs although its Job is gone.
 	stray string
-	// reported: the pass has read the report of the last run.
-	reported bool
+	// reported is the report of the last run, if this pass has read it.
+	reported *release.Report
 }
 
 // run is a Job with its Pods.

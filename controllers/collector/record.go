@@ -46,7 +46,7 @@ func record(o *observation) {
 	if r == nil {
 		return
 	}
-	s.ReportedJob, o.reported = s.Job, true
+	s.ReportedJob, o.reported = s.Job, r
 	if r.Revision > 0 || len(r.History) > 0 || r.Remediated == release.Uninstalled { // otherwise it knows nothing of the release
 		s.Revision, s.ChartVersion, s.History = int64(r.Revision), r.ChartVersion, nil
 		for _, h := range r.History {

@@ -1,4 +1,4 @@
-// Command preflight runs Red Hat's certification checks on a bundle and on the operator's image, as far as they need
+// Command preflight runs Red Hat's certification checks on a bundle and on the operator's images, as far as they need
 // neither a cluster nor Red Hat's servers. It prints every result and fails on failed checks without an explanation.
 package main
 
@@ -41,6 +41,7 @@ users: [{name: none}]
 type options struct {
 	pusher            string // the built hack/image
 	bundle, image     string // archives
+	releaser          string // archive
 	repository        string // name of the image when it is published: a check reads it
 	tag               string
 	explained, output string
@@ -51,8 +52,9 @@ func main() {
 	flag.StringVar(&o.pusher, "pusher", "", "the built hack/image")
 	flag.StringVar(&o.bundle, "bundle", "build/bundle.tar", "archive of the bundle's image")
 	flag.StringVar(&o.image, "image", "build/sonde-multiarch.tar", "archive of the operator's image")
+	flag.StringVar(&o.releaser, "releaser", "build/releaser-multiarch.tar", "archive of the releaser's image")
 	flag.StringVar(&o.repository, "repository", "sonde/sonde", "repository of the operator's image")
-	flag.StringVar(&o.tag, "tag", "", "tag of both images, like v0.1.0")
+	flag.StringVar(&o.tag, "tag", "", "tag of all images, like v0.1.0")
 	flag.StringVar(&o.explained, "explained", "hack/preflight/explained.yaml", "file with the checks that need not pass, and why")
 	flag.StringVar(&o.output, "output", "build/preflight", "directory for the files of the checks")
 	flag.Parse()
@@ -76,8 +78,9 @@ func run(ctx context.Context, o options) error {
 	server := httptest.NewServer(registry.New(registry.Logger(log.New(io.Discard, "", 0))))
 	defer server.Close()
 	host := strings.TrimPrefix(server.URL, "http://")
-	bundle, image := host+"/"+o.repository+"-bundle:"+o.tag, host+"/"+o.repository+":"+o.tag
-	for archive, ref := range map[string]string{o.bundle: bundle, o.image: image} {
+	published := func(suffix string) string { return host + "/" + o.repository + suffix + ":" + o.tag }
+	bundle, image, releaser := published("-bundle"), published(""), published("-releaser")
+	for archive, ref := range map[string]string{o.bundle: bundle, o.image: image, o.releaser: releaser} {
 		if out, err := exec.CommandContext(ctx, o.pusher, "push", archive, ref).CombinedOutput(); err != nil {
 			return fmt.Errorf("push %s to the registry on loopback: %w: %s", archive, err, out)
 		}
@@ -92,13 +95,15 @@ func run(ctx context.Context, o options) error {
 		return err
 	}
 	all = append(all, outcomes("operator", results, logged())...)
-	for _, arch := range archs {
-		logCtx, logged := collectLogged(ctx)
-		results, err := checkContainer(logCtx, image, arch, o.output)
-		if err != nil {
-			return err
+	for name, ref := range map[string]string{"container": image, "releaser": releaser} {
+		for _, arch := range archs {
+			logCtx, logged := collectLogged(ctx)
+			results, err := checkContainer(logCtx, ref, arch, filepath.Join(o.output, name))
+			if err != nil {
+				return err
+			}
+			all = append(all, outcomes(name+"/"+arch, results, logged())...)
 		}
-		all = append(all, outcomes("container/"+arch, results, logged())...)
 	}
 	return report(os.Stdout, all, explained)
 }

@@ -81,11 +81,11 @@ func lifecycle(t *testing.T, m installMethod) {
 	u.send(t, 5)
 	cluster.Stop(t, fresh)
 	u.wantComplete(t, fresh, 5)
-	v := u.volumes(t)
+	v, b := u.volumes(t), newBackend(t)
 	t.Run("rights", func(t *testing.T) { cluster.RightsMatrix(t) })
 	t.Run("manager", testManagerRights)
 	t.Run("roles", func(t *testing.T) { testRoleRights(t, m) })
-	remove(t, m, u, v, before)
+	remove(t, m, u, v, b, before)
 }
 
 // makeNamespace creates the operator's namespace from the suggestion in the bundle, as OpenShift's console does.

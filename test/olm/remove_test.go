@@ -18,11 +18,12 @@ import (
 var crds = []string{
 	"packetcaptures.monitoring.openshift.tpg", "traces.monitoring.openshift.tpg", "resultaccesses.monitoring.openshift.tpg",
 	"fluentpvcs.monitoring.openshift.tpg", "fluentpvcbindings.monitoring.openshift.tpg", "interceptrequests.monitoring.openshift.tpg",
+	"collectors.monitoring.openshift.tpg",
 }
 
-// remove uninstalls Sonde while a capture and an intercept run, others have results, and a Pod has a volume, and compares the remaining
-// objects with the docs.
-func remove(t *testing.T, m installMethod, u *user, v volumes, before []string) {
+// remove uninstalls Sonde while a capture and an intercept run, others have results, a Pod has a volume, and a tenant has a backend, and
+// compares the remaining objects with the docs.
+func remove(t *testing.T, m installMethod, u *user, v volumes, b backend, before []string) {
 	t.Helper()
 	u.capture(t, "last", "10m")
 	web := cluster.ReadyPods(t, cluster.Deployment(t, u.namespace, "web", 1, "serve"), 1)
@@ -44,7 +45,7 @@ func remove(t *testing.T, m installMethod, u *user, v volumes, before []string) 
 			return err
 		})
 	})
-	ofUser := func(o string) bool { return strings.Contains(o, u.namespace) }
+	ofUser := func(o string) bool { return strings.Contains(o, u.namespace) || strings.Contains(o, b.namespace) }
 	var left []string
 	cluster.Eventually(t, 30*time.Second, "nothing left but what the docs name", func(ctx context.Context) error {
 		all, err := objects(ctx)
@@ -60,11 +61,13 @@ func remove(t *testing.T, m installMethod, u *user, v volumes, before []string) 
 		return nil
 	})
 	answers(web[0].Name)
+	b.runs(t)
 	t.Logf("%s: left after the uninstall, as documented:\n%s", m.name(), strings.Join(left, "\n"))
 	timed(t, m.name()+": deleting CRDs and namespace with captures and volumes in them", func() {
 		kubectl(t, "", append([]string{"delete", "--ignore-not-found", "--timeout=60s", "crd"}, crds...)...)
 		kubectl(t, "", "delete", "--timeout=60s", "namespace", cluster.OperatorNamespace)
 	})
+	b.gone(t)
 	v.delete(t)
 	m.cleanUp(t)
 	cluster.NoAgents(t, 10*time.Second)

@@ -24,6 +24,9 @@ const (
 	// last record of an InterceptRequest, also of one that was deleted.
 	InterceptActive = "InterceptActive"
 	InterceptEnded  = "InterceptEnded"
+	// ReleaseStarted is when a Job of a Collector is made, and ReleaseEnded when its report is read.
+	ReleaseStarted = "ReleaseStarted"
+	ReleaseEnded   = "ReleaseEnded"
 	// ResultServed is a download, complete or broken off. ResultRefused is one that did not begin.
 	ResultServed  = "ResultServed"
 	ResultRefused = "ResultRefused"

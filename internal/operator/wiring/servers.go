@@ -16,6 +16,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/webhook"
 
 	"github.com/sonde-operator/sonde/controllers/capture"
+	"github.com/sonde-operator/sonde/controllers/collector"
 	"github.com/sonde-operator/sonde/controllers/fluentpvc"
 	"github.com/sonde-operator/sonde/controllers/intercept"
 	"github.com/sonde-operator/sonde/internal/operator/access"
@@ -49,6 +50,7 @@ func (m *manager) addServers(_ context.Context, mgr ctrl.Manager) error {
 		crmetrics.Registry.Register(capture.Metrics(mgr.GetClient(), m.Agent.Namespace)),
 		crmetrics.Registry.Register(fluentpvc.Metrics(mgr.GetClient())),
 		crmetrics.Registry.Register(intercept.Metrics(mgr.GetClient(), m.Agent.Namespace)),
+		crmetrics.Registry.Register(collector.Metrics(mgr.GetClient())),
 		mgr.Add(m.secret),
 		mgr.Add(memory.Releaser{Clock: clock.RealClock{}}),
 		mgr.Add(m.serving),
