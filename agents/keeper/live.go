@@ -3,7 +3,6 @@ package keeper
 import (
 	"bytes"
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -15,32 +14,33 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/sonde-operator/sonde/internal/wire/keeperapi"
-	"github.com/sonde-operator/sonde/internal/wire/tracefmt"
 )
 
 const (
 	// liveInterval is how often a followed file is read.
 	liveInterval = 250 * time.Millisecond
-	// liveBytes is how many bytes are sent at a time: more than a person can read, but less than a trace may write, so
-	// that the target keeps its network. The complete file is fetched at the end.
+	// liveBytes is how many bytes of a trace are sent at a time: more than a person can read, but less than a trace may write, so
+	// that the target keeps its network.
 	liveBytes = 1 << 20
 	// maxLag is how many bytes a reader of the newest lines may be behind before lines are skipped.
 	maxLag = 8 << 20
 )
 
-// follower sends a trace's lines while they are written.
+// follower sends the records of a file while they are written.
 type follower struct {
+	*records
+
 	file *os.File
 	name string
 	h    *handler
 	out  deadlineWriter
-	// at is the first byte to send next; it starts a line.
+	// at is the first byte to send next; it starts a record.
 	at int64
-	// newest skips lines rather than lag far behind.
+	// newest skips records rather than lag far behind.
 	newest bool
 }
 
-// live sends a file of lines from an offset on, with the lines that are appended to it, until the capture has ended.
+// live sends a file of lines or blocks from an offset on, with those that are appended to it, until the capture has ended.
 func (h *handler) live(w http.ResponseWriter, r *http.Request) {
 	name := r.PathValue("name")
 	from, err := strconv.ParseInt(r.URL.Query().Get(keeperapi.QueryFrom), 10, 64)
@@ -48,7 +48,11 @@ func (h *handler) live(w http.ResponseWriter, r *http.Request) {
 		refuse(w, http.StatusBadRequest, "from: want the offset of the first byte, 0 or more")
 		return
 	}
-	if !strings.HasSuffix(name, traceSuffix) {
+	form := lines
+	switch {
+	case strings.HasSuffix(name, packetSuffix):
+		form = blocks
+	case !strings.HasSuffix(name, traceSuffix):
 		refuse(w, http.StatusNotFound, errNotServed.Error())
 		return
 	}
@@ -57,22 +61,22 @@ func (h *handler) live(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	defer f.Close()
-	w.Header().Set("Content-Type", "application/x-ndjson")
+	w.Header().Set("Content-Type", form.contentType)
 	w.WriteHeader(http.StatusOK)
 	out := newDeadlineWriter(w)
-	fl := &follower{file: f, name: name, h: h, out: out, at: from, newest: r.URL.Query().Get(keeperapi.QueryNewest) == "1"}
+	fl := &follower{records: form, file: f, name: name, h: h, out: out, at: from, newest: r.URL.Query().Get(keeperapi.QueryNewest) == "1"}
 	if err := fl.run(r.Context()); err != nil && r.Context().Err() == nil {
 		h.log.Info("Aborting a live download", "file", name, "error", err.Error())
 		panic(http.ErrAbortHandler) // so that the client sees an incomplete answer
 	}
 }
 
-// run sends the file, with the lines that are appended to it, until the capture has ended.
+// run sends the file, with the records that are appended to it, until the capture has ended.
 func (f *follower) run(ctx context.Context) error {
 	tick, heartbeat := time.NewTicker(liveInterval), time.NewTicker(keeperapi.HeartbeatInterval)
 	defer tick.Stop()
 	defer heartbeat.Stop()
-	if err := f.out.control.Flush(); err != nil { // the header: the first line may come late
+	if err := f.out.control.Flush(); err != nil { // the header: the first record may come late
 		return fmt.Errorf("flush: %w", err)
 	}
 	for {
@@ -84,15 +88,27 @@ func (f *follower) run(ctx context.Context) error {
 		case <-ctx.Done():
 			return context.Cause(ctx)
 		case <-heartbeat.C:
-			if !f.out.line(nil) {
-				return errors.New("the client is gone")
+			if err := f.send(f.heartbeat); err != nil {
+				return err
 			}
 		case <-tick.C:
 		}
 	}
 }
 
-// sendNew sends the appended lines, and reports whether these were the last ones.
+// send sends a record that is not in the file.
+func (f *follower) send(record []byte) error {
+	_, err := f.out.Write(record)
+	if err == nil {
+		err = f.out.control.Flush()
+	}
+	if err != nil {
+		return fmt.Errorf("send records: %w", err)
+	}
+	return nil
+}
+
+// sendNew sends the appended records, and reports whether these were the last ones.
 func (f *follower) sendNew() (done bool, err error) {
 	now := f.h.progress.get() // before the size, so that the end includes everything written before it
 	size, err := f.size()
@@ -101,15 +117,20 @@ func (f *follower) sendNew() (done bool, err error) {
 	}
 	end := f.h.recounts.size(f.name, completeSize(f.file, f.name, size, now.account.Files))
 	done = !now.final.IsZero()
-	if f.newest && end-f.at > maxLag {
-		if err := f.skip(end); err != nil {
+	if f.newest && end-f.at > f.maxLag {
+		instead, at, err := f.skip(f.file, f.at, end)
+		if err == nil {
+			err = f.send(instead)
+		}
+		if err != nil {
 			return false, err
 		}
+		f.at = at
 	}
 	to := end
-	if to-f.at > liveBytes && !done {
-		if line := lastLineEnd(f.file, f.at, f.at+liveBytes); line > f.at {
-			to = line
+	if to-f.at > f.atOnce && !done {
+		if whole := f.end(f.file, f.at, f.at+f.atOnce); whole > f.at {
+			to = whole
 		}
 	}
 	if to <= f.at {
@@ -121,7 +142,7 @@ func (f *follower) sendNew() (done bool, err error) {
 		err = f.out.control.Flush()
 	}
 	if err != nil {
-		return false, fmt.Errorf("send lines: %w", err)
+		return false, fmt.Errorf("send records: %w", err)
 	}
 	return done, nil
 }
@@ -132,20 +153,6 @@ func (f *follower) size() (int64, error) {
 		return 0, fmt.Errorf("inspect the file: %w", err)
 	}
 	return st.Size, nil
-}
-
-// skip continues with the newest lines, and sends a line with the number of skipped bytes.
-func (f *follower) skip(end int64) error {
-	to := nextLine(f.file, end-liveBytes, end)
-	line, err := tracefmt.AppendSkip(nil, to-f.at)
-	if err != nil {
-		return err
-	}
-	if _, err := f.out.Write(line); err != nil {
-		return fmt.Errorf("send lines: %w", err)
-	}
-	f.at = to
-	return nil
 }
 
 // nextLine returns where the first line after from starts; end if there is none.

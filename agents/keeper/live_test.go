@@ -14,6 +14,7 @@ import (
 	"k8s.io/utils/clock"
 
 	"github.com/sonde-operator/sonde/internal/wire/keeperapi"
+	"github.com/sonde-operator/sonde/internal/wire/pcapng"
 	"github.com/sonde-operator/sonde/internal/wire/tracefmt"
 )
 
@@ -135,5 +136,68 @@ func TestLiveRefuses(t *testing.T) {
 				t.Errorf("Live: %v, want %d", err, tc.wantCode)
 			}
 		})
+	}
+}
+
+// Whole blocks of packets are sent as they are written, and the last ones at the end.
+func TestLiveBlocks(t *testing.T) {
+	k := run(t, clock.RealClock{})
+	path := filepath.Join(k.results, "web.pcapng")
+	packet := func(n uint64) []byte {
+		return pcapng.AppendPacket(nil, &pcapng.Packet{Time: n, Data: []byte("x"), Length: 1})
+	}
+	head := pcapng.AppendInterface(pcapng.AppendSection(nil, &pcapng.Section{}), &pcapng.Interface{Name: "eth0", LinkType: pcapng.LinkTypeEthernet})
+	first, second := packet(1), packet(2)
+	appendTo(t, path, string(head)+string(first)+string(second[:10]))
+	resp, err := k.client.Live(t.Context(), k.addr, "web.pcapng", 0, true)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	r := pcapng.NewReader(resp.Body)
+	times := func(n int) (got []uint64) {
+		for len(got) < n {
+			b, err := r.Next()
+			if err != nil {
+				t.Fatal(err)
+			}
+			if p, ok := b.(*pcapng.Packet); ok {
+				got = append(got, p.Time)
+			}
+		}
+		return got
+	}
+	if got := times(1); got[0] != 1 {
+		t.Errorf("packets %v", got)
+	}
+	appendTo(t, path, string(second[10:])+string(packet(3)))
+	if got := times(2); got[0] != 2 || got[1] != 3 {
+		t.Errorf("packets %v", got)
+	}
+	k.put(t, done)
+	if _, err := r.Next(); !errors.Is(err, io.EOF) {
+		t.Errorf("at the end: %v", err)
+	}
+}
+
+// What is skipped for a slow reader is counted to the packet, and the interfaces in it are sent.
+func TestSkipBlocks(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "web.pcapng")
+	iface := pcapng.AppendInterface(nil, &pcapng.Interface{Name: "eth1", LinkType: pcapng.LinkTypeEthernet})
+	packet := pcapng.AppendPacket(nil, &pcapng.Packet{Data: []byte("x"), Length: 1})
+	appendTo(t, path, string(packet)+string(iface)+string(packet)+string(packet)+string(packet[:7]))
+	f, err := os.Open(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	size := int64(3*len(packet) + len(iface))
+	block, at, err := skipBlocks(f, 0, size+7)
+	if err != nil || at != size {
+		t.Fatalf("skipped to %d, %v, want %d", at, err, size)
+	}
+	gap, err := pcapng.ParseGap(block)
+	if err != nil || gap.Packets != 3 || gap.Bytes != uint64(size) || string(gap.Others) != string(iface) {
+		t.Errorf("%+v, %v", gap, err)
 	}
 }

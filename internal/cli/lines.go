@@ -11,7 +11,6 @@ import (
 	"github.com/sonde-operator/sonde/internal/cli/report"
 	"github.com/sonde-operator/sonde/internal/cli/results"
 	"github.com/sonde-operator/sonde/internal/cli/tail"
-	"github.com/sonde-operator/sonde/internal/wire/account"
 )
 
 // lineFormat is the format of events that are shown while a trace runs.
@@ -78,12 +77,8 @@ func (l *eventLines) update(u results.Update) {
 
 // addEnded adds the Pods whose traces ended before there were live counts with the names of their files.
 func (l *eventLines) addEnded(pods []v1alpha1.PodResult) {
-	for _, p := range pods {
-		u := results.Update{Pod: p.Name, UID: p.UID, Account: &account.Account{}}
-		for _, f := range p.Files {
-			u.Account.Files = append(u.Account.Files, account.File{Name: f.Name, Bytes: f.Bytes})
-		}
-		l.update(u)
+	for i := range pods {
+		l.update(filesOf(&pods[i]))
 	}
 }
 

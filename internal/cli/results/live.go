@@ -12,6 +12,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/sonde-operator/sonde/internal/wire/pcapng"
 	"github.com/sonde-operator/sonde/internal/wire/tracefmt"
 )
 
@@ -22,13 +23,27 @@ const (
 )
 
 // ErrNoLiveLines says that the operator or the agent is too old to stream lines.
-var ErrNoLiveLines = errors.New("this cluster's Sonde cannot show events while a trace runs: it is older than this plugin")
+var ErrNoLiveLines = errors.New("this cluster's Sonde cannot show a result while it grows: it is older than this plugin")
 
 // Live copies the lines of a trace file to w while the tracer writes them, and returns nil when the trace has ended. It
 // waits for a file that does not exist yet, and resumes a stream whose connection is lost. With newest, a stream that
 // falls behind skips lines.
 func (c *Client) Live(ctx context.Context, podUID, file string, newest bool, w io.Writer) error {
-	f := &lineStream{client: c, podUID: podUID, file: file, newest: newest, w: w}
+	f := &liveStream{client: c, podUID: podUID, file: file, newest: newest, w: w, split: scanLines, longest: tracefmt.MaxLine + 1}
+	f.copy = f.copyLine
+	return f.run(ctx)
+}
+
+// LiveBlocks copies the blocks of a file of packets to w as Live does. A stream that falls behind skips packets: onGap is called with
+// their number.
+func (c *Client) LiveBlocks(ctx context.Context, podUID, file string, onGap func(packets uint64), w io.Writer) error {
+	f := &liveStream{client: c, podUID: podUID, file: file, newest: true, w: w, onGap: onGap, split: pcapng.SplitBlocks, longest: pcapng.MaxBlockLen}
+	f.copy = f.copyBlock
+	return f.run(ctx)
+}
+
+func (f *liveStream) run(ctx context.Context) error {
+	c, file := f.client, f.file
 	for pause := c.timing.Pause; ; pause = min(2*pause, 4*c.timing.Pause) {
 		before := f.at
 		err := f.attempt(ctx)
@@ -37,7 +52,7 @@ func (c *Client) Live(ctx context.Context, podUID, file string, newest bool, w i
 			return nil
 		case ctx.Err() != nil:
 			return context.Cause(ctx)
-		case errors.Is(err, errSink) || errors.Is(err, ErrNoLiveLines) || errors.Is(err, bufio.ErrTooLong) || !lineRetryable(err):
+		case errors.Is(err, errSink) || errors.Is(err, pcapng.ErrFormat) || errors.Is(err, ErrNoLiveLines) || errors.Is(err, bufio.ErrTooLong) || !lineRetryable(err):
 			return fmt.Errorf("follow %s: %w", file, err)
 		}
 		if f.at > before {
@@ -60,19 +75,25 @@ func lineRetryable(err error) bool {
 }
 
 // errSink says that the destination failed, and not the stream.
-var errSink = errors.New("the lines could not be written")
+var errSink = errors.New("the output could not be written")
 
-// lineStream is the state of Live.
-type lineStream struct {
+// liveStream is the state of Live or LiveBlocks.
+type liveStream struct {
 	client       *Client
 	podUID, file string
 	newest       bool
 	w            io.Writer
+	onGap        func(packets uint64)
 	at           int64 // offset of the next byte in the file
+
+	// split cuts the stream into records of at most longest bytes, and copy copies one.
+	split   bufio.SplitFunc
+	longest int
+	copy    func([]byte) error
 }
 
-// attempt copies lines over one connection.
-func (f *lineStream) attempt(ctx context.Context) error {
+// attempt copies records over one connection.
+func (f *liveStream) attempt(ctx context.Context) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	parameters := url.Values{queryFrom: {strconv.FormatInt(f.at, 10)}}
@@ -87,22 +108,22 @@ func (f *lineStream) attempt(ctx context.Context) error {
 		return err
 	}
 	defer resp.Body.Close()
-	lines := bufio.NewScanner(newIdleReader(resp.Body, f.client.timing.Idle, cancel))
-	lines.Buffer(make([]byte, 0, 64<<10), tracefmt.MaxLine+1)
-	lines.Split(scanLines)
-	for lines.Scan() {
-		if err := f.copyLine(lines.Bytes()); err != nil {
+	records := bufio.NewScanner(newIdleReader(resp.Body, f.client.timing.Idle, cancel))
+	records.Buffer(make([]byte, 0, 64<<10), f.longest)
+	records.Split(f.split)
+	for records.Scan() {
+		if err := f.copy(records.Bytes()); err != nil {
 			return err
 		}
 	}
-	if err := lines.Err(); err != nil {
-		return fmt.Errorf("read lines: %w", cause(ctx, err))
+	if err := records.Err(); err != nil {
+		return fmt.Errorf("read a growing file: %w", cause(ctx, err))
 	}
 	return nil
 }
 
 // copyLine copies one line with its newline. An empty line is a heartbeat.
-func (f *lineStream) copyLine(line []byte) error {
+func (f *liveStream) copyLine(line []byte) error {
 	if len(line) == 1 {
 		return nil
 	}
@@ -114,6 +135,28 @@ func (f *lineStream) copyLine(line []byte) error {
 		return fmt.Errorf("%w: %w", errSink, err)
 	}
 	f.at += int64(len(line))
+	return nil
+}
+
+// copyBlock copies one block. A gap is replaced by the blocks in it that are no packets.
+func (f *liveStream) copyBlock(block []byte) error {
+	gap, err := pcapng.ParseGap(block)
+	if err != nil {
+		return err
+	}
+	size := uint64(len(block))
+	if gap != nil {
+		block, size = gap.Others, gap.Bytes
+		if gap.Packets > 0 {
+			f.onGap(gap.Packets)
+		}
+	}
+	if len(block) > 0 {
+		if _, err := f.w.Write(block); err != nil {
+			return fmt.Errorf("%w: %w", errSink, err)
+		}
+	}
+	f.at += int64(size)
 	return nil
 }
 

@@ -13,15 +13,15 @@ import (
 	"github.com/sonde-operator/sonde/internal/wire/keeperapi"
 )
 
-// liveForm is the form of names of files of JSON lines. Other files cannot be read before they are complete.
-var liveForm = regexp.MustCompile(`^[A-Za-z0-9][-A-Za-z0-9._]{0,247}\.ndjson$`)
+// liveForm is the form of names of files of JSON lines and of packets. Other files cannot be read before they are complete.
+var liveForm = regexp.MustCompile(`^[A-Za-z0-9][-A-Za-z0-9._]{0,247}\.(ndjson|pcapng)$`)
 
-// live relays the lines of one Pod's file from a byte on, old and new ones, until its trace has ended. Unlike a download it
+// live relays the lines, or the blocks of packets, of one Pod's file from a byte on, old and new ones, until its capture has ended. Unlike a download it
 // does not delay the end of the manager: the reader continues at another replica.
 func (h *Handler) live(w http.ResponseWriter, r *http.Request, s session) error {
 	podUID, name := r.PathValue("pod"), r.PathValue("file")
 	if !uidForm.MatchString(podUID) || !liveForm.MatchString(name) {
-		return failf(http.StatusNotFound, "no such file: the path must end in /live/UID/FILE, as uid in status.pods and a file of JSON lines in the progress")
+		return failf(http.StatusNotFound, "no such file: the path must end in /live/UID/FILE, as uid in status.pods and a file of JSON lines or packets in the progress")
 	}
 	from, err := parseFrom(r.URL.Query().Get(keeperapi.QueryFrom))
 	if err != nil {
@@ -37,13 +37,13 @@ func (h *Handler) live(w http.ResponseWriter, r *http.Request, s session) error 
 		return h.refused(err, agent, name)
 	}
 	defer resp.Body.Close()
-	w.Header().Set("Content-Type", "application/x-ndjson")
+	w.Header().Set("Content-Type", resp.Header.Get("Content-Type")) // the keeper's, whose certificate is checked
 	w.WriteHeader(http.StatusOK)
 	if r.Method == http.MethodHead {
 		return nil
 	}
 	d := h.delivery(r, s, agent, name, from)
-	d.log.Info("Serving lines")
+	d.log.Info("Serving a growing file")
 	n, err := h.relay(r.Context(), w, resp.Body)
 	return d.end(r.Context(), n, err, outcomeLive)
 }

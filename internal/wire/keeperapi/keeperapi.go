@@ -29,9 +29,10 @@ const (
 	PathProgress = "/v1/progress"
 	// PathFiles, followed by a name, answers GET and HEAD with the bytes of a file of the result; Range is supported.
 	PathFiles = "/v1/files/"
-	// PathLive, followed by the name of a file of JSON lines, answers GET with its lines from the byte QueryFrom on, until
-	// the capture has ended. Blank lines are heartbeats, at least one every HeartbeatInterval. With QueryNewest set to "1",
-	// lines that would be sent late are skipped; a line of tracefmt.AppendSkip replaces them. Older keepers answer 404.
+	// PathLive, followed by the name of a file of JSON lines or of packets, answers GET with its lines or blocks from the byte
+	// QueryFrom on, until the capture has ended. Blank lines, or blocks of pcapng.Gap without bytes, are heartbeats, at least one
+	// every HeartbeatInterval. With QueryNewest set to "1", records that would be sent late are skipped; a line of
+	// tracefmt.AppendSkip, or a pcapng.Gap, replaces them. Older keepers answer 404.
 	PathLive = "/v1/live/"
 	// PathStop takes a POST of a StopRequest.
 	PathStop = "/v1/stop"

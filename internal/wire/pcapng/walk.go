@@ -12,6 +12,8 @@ import (
 type BlockInfo struct {
 	Packet           bool
 	Captured, Length uint32
+	// Size of the whole block, in bytes.
+	Size uint32
 }
 
 // Walk reads complete blocks until the end, or until bytes that are no block in the writer's byte order, and returns the
@@ -29,6 +31,7 @@ func Walk(from io.Reader, visit func(BlockInfo)) (int64, error) {
 		}
 		end += int64(size)
 		if visit != nil {
+			info.Size = size
 			visit(info)
 		}
 	}

@@ -1,0 +1,208 @@
+package follow
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/sonde-operator/sonde/internal/cli/results"
+	"github.com/sonde-operator/sonde/internal/wire/account"
+	"github.com/sonde-operator/sonde/internal/wire/pcapng"
+)
+
+// fakePod writes a file of packets, block by block.
+type fakePod struct {
+	w     io.Writer
+	gap   func(uint64)
+	ended chan struct{}
+}
+
+// world streams the files of fake Pods.
+type world struct {
+	t *testing.T
+	*Stream
+
+	out  *output
+	pods chan *fakePod
+}
+
+// output is what the stream has written.
+type output struct {
+	mu   sync.Mutex
+	b    bytes.Buffer
+	fail bool
+}
+
+func (o *output) Write(b []byte) (int, error) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.fail {
+		return 0, errors.New("closed")
+	}
+	return o.b.Write(b)
+}
+
+func newWorld(t *testing.T, delay time.Duration) *world {
+	t.Helper()
+	w := &world{t: t, out: &output{}, pods: make(chan *fakePod, 10)}
+	w.Stream = New(t.Context(), Options{Delay: delay, Out: w.out, Comment: "shop/web", Blocks: func(ctx context.Context, _, _ string, onGap func(uint64), to io.Writer) error {
+		p := &fakePod{w: to, gap: onGap, ended: make(chan struct{})}
+		w.pods <- p
+		select {
+		case <-p.ended:
+			return nil
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+	}})
+	return w
+}
+
+// join adds a Pod with one interface.
+func (w *world) join(name string) *fakePod {
+	w.t.Helper()
+	w.Update(results.Update{UID: name, Account: &account.Account{Files: []account.File{{Name: name + ".pcapng"}}}})
+	p := <-w.pods
+	w.write(p, pcapng.AppendSection(nil, &pcapng.Section{Comments: []string{name}}), pcapng.AppendInterface(nil, &pcapng.Interface{Name: name + "/eth0", LinkType: pcapng.LinkTypeEthernet}))
+	return p
+}
+
+func (w *world) write(p *fakePod, blocks ...[]byte) {
+	w.t.Helper()
+	for _, b := range blocks {
+		if _, err := p.w.Write(b); err != nil {
+			w.t.Error(err)
+		}
+	}
+}
+
+func packet(time uint64) []byte {
+	return pcapng.AppendPacket(nil, &pcapng.Packet{Time: time, Data: []byte("data"), Length: 4})
+}
+
+// finish ends the stream and returns its packets as INTERFACE TIME.
+func (w *world) finish() (Result, []string, []*pcapng.Statistics) {
+	w.t.Helper()
+	r, err := w.Finish(w.t.Context())
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	var got []string
+	var stats []*pcapng.Statistics
+	reader := pcapng.NewReader(&w.out.b)
+	for {
+		b, err := reader.Next()
+		if errors.Is(err, io.EOF) {
+			return r, got, stats
+		}
+		if err != nil {
+			w.t.Fatal(err)
+		}
+		switch b := b.(type) {
+		case *pcapng.Packet:
+			got = append(got, fmt.Sprint(reader.Interfaces()[b.Interface].Name, " ", b.Time))
+		case *pcapng.Statistics:
+			stats = append(stats, b)
+		}
+	}
+}
+
+// Packets of Pods that arrive out of order leave in the order of time, also those of a Pod that joins later.
+func TestOrder(t *testing.T) {
+	w := newWorld(t, 300*time.Millisecond)
+	a := w.join("a")
+	w.write(a, packet(10), packet(30))
+	b := w.join("b")
+	w.write(b, packet(20), packet(40))
+	w.write(a, packet(50))
+	close(a.ended)
+	close(b.ended)
+	r, got, _ := w.finish()
+	if want := "[a/eth0 10 b/eth0 20 a/eth0 30 b/eth0 40 a/eth0 50]"; fmt.Sprint(got) != want {
+		t.Errorf("%v, want %s", got, want)
+	}
+	if r != (Result{Pods: 2, Packets: 5}) {
+		t.Errorf("%+v", r)
+	}
+}
+
+// A packet leaves after the delay, although nothing follows it. One that comes after later ones have left is late, and not lost.
+func TestDelay(t *testing.T) {
+	w := newWorld(t, 100*time.Millisecond)
+	a, b := w.join("a"), w.join("b")
+	began := time.Now()
+	w.write(a, packet(30))
+	for {
+		w.out.mu.Lock()
+		n := bytes.Count(w.out.b.Bytes(), []byte("data"))
+		w.out.mu.Unlock()
+		if n > 0 {
+			break
+		}
+		if time.Since(began) > 5*time.Second {
+			t.Fatal("the packet never leaves")
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
+	if waited := time.Since(began); waited < 100*time.Millisecond {
+		t.Errorf("it left after %s", waited)
+	}
+	w.write(b, packet(20))
+	close(a.ended)
+	close(b.ended)
+	r, got, _ := w.finish()
+	if fmt.Sprint(got) != "[a/eth0 30 b/eth0 20]" || r.Late != 1 {
+		t.Errorf("%v, %+v", got, r)
+	}
+}
+
+// What the stream leaves out counts as dropped in its statistics; what was captured before it began does not.
+func TestGaps(t *testing.T) {
+	w := newWorld(t, 50*time.Millisecond)
+	a := w.join("a")
+	a.gap(7)
+	w.write(a, packet(10))
+	a.gap(5)
+	drops := uint64(2)
+	w.write(a, packet(20), pcapng.AppendStatistics(nil, &pcapng.Statistics{Time: 20, IfDrop: &drops}))
+	close(a.ended)
+	r, _, stats := w.finish()
+	if r.Earlier+r.Skipped != 12 || r.Skipped < 5 {
+		t.Errorf("%+v, want 12 in all, and the second gap among the skipped", r)
+	}
+	if len(stats) != 1 || *stats[0].IfDrop != 2+r.Skipped {
+		t.Errorf("statistics %+v, want %d dropped", stats, 2+r.Skipped)
+	}
+}
+
+// A reader that has ended ends the stream.
+func TestClosedOutput(t *testing.T) {
+	closed := make(chan struct{})
+	out := &output{fail: true}
+	s := New(t.Context(), Options{Out: out, OnWriteError: func() { close(closed) }})
+	select {
+	case <-closed:
+	case <-time.After(5 * time.Second):
+		t.Fatal("nobody was told")
+	}
+	if _, err := s.Finish(t.Context()); err == nil {
+		t.Error("no error")
+	}
+}
+
+func TestQueueFull(t *testing.T) {
+	var q queue
+	now := time.Now()
+	for n := range uint64(10) {
+		q.push(&pcapng.Packet{Time: n, Data: make([]byte, 100)}, now)
+	}
+	q.advance(now.Add(-time.Second), 500, false)
+	if q.until != 4 {
+		t.Errorf("packets up to %d may leave, want 4", q.until)
+	}
+}
