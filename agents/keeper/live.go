@@ -48,10 +48,10 @@ func (h *handler) live(w http.ResponseWriter, r *http.Request) {
 		refuse(w, http.StatusBadRequest, "from: want the offset of the first byte, 0 or more")
 		return
 	}
-	form := lines
+	form := lineRecords
 	switch {
 	case strings.HasSuffix(name, packetSuffix):
-		form = blocks
+		form = blockRecords
 	case !strings.HasSuffix(name, traceSuffix):
 		refuse(w, http.StatusNotFound, errNotServed.Error())
 		return

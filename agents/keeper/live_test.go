@@ -121,7 +121,7 @@ func TestLiveRefuses(t *testing.T) {
 		from     int64
 		wantCode int
 	}{
-		"packets":      {"web.pcapng", 0, http.StatusNotFound},
+		"flap":         {"web.log", 0, http.StatusNotFound},
 		"not there":    {"api.ndjson", 0, http.StatusNotFound},
 		"hidden":       {".hidden.ndjson", 0, http.StatusNotFound},
 		"no beginning": {"web.ndjson", -1, http.StatusBadRequest},
@@ -142,14 +142,14 @@ func TestLiveRefuses(t *testing.T) {
 // Whole blocks of packets are sent as they are written, and the last ones at the end.
 func TestLiveBlocks(t *testing.T) {
 	k := run(t, clock.RealClock{})
-	path := filepath.Join(k.results, "web.pcapng")
+	path := filepath.Join(k.results, "live.pcapng")
 	packet := func(n uint64) []byte {
 		return pcapng.AppendPacket(nil, &pcapng.Packet{Time: n, Data: []byte("x"), Length: 1})
 	}
 	head := pcapng.AppendInterface(pcapng.AppendSection(nil, &pcapng.Section{}), &pcapng.Interface{Name: "eth0", LinkType: pcapng.LinkTypeEthernet})
 	first, second := packet(1), packet(2)
 	appendTo(t, path, string(head)+string(first)+string(second[:10]))
-	resp, err := k.client.Live(t.Context(), k.addr, "web.pcapng", 0, true)
+	resp, err := k.client.Live(t.Context(), k.addr, "live.pcapng", 0, true)
 	if err != nil {
 		t.Fatal(err)
 	}

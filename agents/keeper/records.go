@@ -21,8 +21,8 @@ type records struct {
 	skip func(f io.ReaderAt, from, to int64) (instead []byte, at int64, err error)
 }
 
-// lines are cut so that a person can read them: more would only take the target's network. The complete file is fetched at the end.
-var lines = &records{
+// lineRecords are cut so that a person can read them: more would only take the target's network. The complete file is fetched at the end.
+var lineRecords = &records{
 	contentType: "application/x-ndjson", heartbeat: []byte("\n"), atOnce: liveBytes, maxLag: maxLag,
 	end: lastLineEnd,
 	skip: func(f io.ReaderAt, from, to int64) ([]byte, int64, error) {
@@ -32,8 +32,8 @@ var lines = &records{
 	},
 }
 
-// blocks are for programs. A Pod may send 32 MiB/s to one reader.
-var blocks = &records{
+// blockRecords are for programs. A Pod may send 32 MiB/s to one reader.
+var blockRecords = &records{
 	contentType: "application/x-pcapng", heartbeat: pcapng.AppendGap(nil, &pcapng.Gap{}), atOnce: 8 << 20, maxLag: 32 << 20,
 	end:  pcapng.CompleteLen,
 	skip: skipBlocks,

@@ -95,7 +95,7 @@ func TestLiveErrors(t *testing.T) {
 		"no operator": {
 			serve: func(w http.ResponseWriter) { apiRefuse(w, 404, `services "sonde-results" not found`) }, want: "--operator-namespace", wantNot: ErrNoLiveLines,
 		},
-		"no reader":       {serve: func(w http.ResponseWriter) { fmt.Fprintln(w, "{}") }, to: closedWriter{}, want: "the lines could not be written", wantIs: io.ErrClosedPipe},
+		"no reader":       {serve: func(w http.ResponseWriter) { fmt.Fprintln(w, "{}") }, to: closedWriter{}, want: "the output could not be written", wantIs: io.ErrClosedPipe},
 		"an endless line": {serve: func(w http.ResponseWriter) { fmt.Fprint(w, strings.Repeat("x", tracefmt.MaxLine+10)) }, want: "token too long"},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"path"
 	"regexp"
 	"strconv"
 	"time"
@@ -15,6 +16,9 @@ import (
 
 // liveForm is the form of names of files of JSON lines and of packets. Other files cannot be read before they are complete.
 var liveForm = regexp.MustCompile(`^[A-Za-z0-9][-A-Za-z0-9._]{0,247}\.(ndjson|pcapng)$`)
+
+// liveTypes are the media types of these files.
+var liveTypes = map[string]string{".ndjson": "application/x-ndjson", ".pcapng": "application/x-pcapng"}
 
 // live relays the lines, or the blocks of packets, of one Pod's file from a byte on, old and new ones, until its capture has ended. Unlike a download it
 // does not delay the end of the manager: the reader continues at another replica.
@@ -37,7 +41,7 @@ func (h *Handler) live(w http.ResponseWriter, r *http.Request, s session) error 
 		return h.refused(err, agent, name)
 	}
 	defer resp.Body.Close()
-	w.Header().Set("Content-Type", resp.Header.Get("Content-Type")) // the keeper's, whose certificate is checked
+	w.Header().Set("Content-Type", liveTypes[path.Ext(name)])
 	w.WriteHeader(http.StatusOK)
 	if r.Method == http.MethodHead {
 		return nil

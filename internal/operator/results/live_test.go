@@ -64,7 +64,7 @@ func TestLiveRefusals(t *testing.T) {
 		code   int
 		want   string
 	}{
-		"packets":         {base + "pod-1/web-1-qwer.pcapng", nil, 404, "/live/UID/FILE"},
+		"lines of FLAP":   {base + "pod-1/web-1-qwer.log", nil, 404, "/live/UID/FILE"},
 		"a hidden file":   {base + "pod-1/.web.ndjson", nil, 404, "/live/UID/FILE"},
 		"an unknown file": {base + "pod-1/other.ndjson", nil, 404, "no file other.ndjson"},
 		"an unknown Pod":  {base + "pod-9/web.ndjson", nil, 404, "no Pod with this UID"},
