@@ -146,7 +146,7 @@ func (s *Stream) read(podUID, file string) {
 	p := &pod{stream: s}
 	r, w := io.Pipe()
 	go func() {
-		_ = w.CloseWithError(s.o.Blocks(s.ctx, podUID, file, p.gap, w)) // nil makes it io.EOF
+		_ = w.CloseWithError(s.o.Blocks(s.ctx, podUID, file, p.gap, beginning{w, p})) // nil makes it io.EOF
 	}()
 	err := p.read(pcapng.NewReader(r))
 	_ = r.CloseWithError(err)
@@ -169,7 +169,7 @@ type pod struct {
 	stream *Stream
 	// numbers of its interfaces in the stream.
 	numbers []uint32
-	began   bool // a packet was read
+	began   bool // a packet was sent
 	// missed packets from before the Pod has an interface.
 	missed uint64
 }
@@ -207,7 +207,6 @@ func (p *pod) accept(b pcapng.Block) error {
 		if s.ctx.Err() != nil {
 			return context.Cause(s.ctx)
 		}
-		p.began = true
 		b.Interface = p.numbers[b.Interface]
 		s.queue.push(b, time.Now())
 	case *pcapng.Statistics:
@@ -215,6 +214,23 @@ func (p *pod) accept(b pcapng.Block) error {
 		s.stats[b.Interface] = b
 	}
 	return nil
+}
+
+// beginning notes the first packet: gaps after it are losses of the stream.
+type beginning struct {
+	io.Writer
+
+	p *pod
+}
+
+// Write implements io.Writer. It gets whole blocks.
+func (w beginning) Write(b []byte) (int, error) {
+	if len(b) >= pcapng.PacketHeaderLen && pcapng.PacketHeaderOf(b).IsPacket() {
+		w.p.stream.mu.Lock()
+		w.p.began = true
+		w.p.stream.mu.Unlock()
+	}
+	return w.Writer.Write(b)
 }
 
 // gap counts packets that were skipped.
