@@ -30,7 +30,8 @@ func (r *Reconciler) start(ctx context.Context, o *observation, p plan) (plan, e
 		return other, err
 	}
 	if running, err := r.runsUnseen(ctx, o); running || err != nil {
-		return wait("Job " + runName(c, c.Status.Runs) + " still runs"), err
+		p.start, p.after = false, anchorDelay
+		return p, err
 	}
 	anchor, other, err := r.anchor(ctx, o)
 	if anchor == nil || err != nil {

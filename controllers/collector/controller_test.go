@@ -273,6 +273,37 @@ func TestJobThatTheCacheLacks(t *testing.T) {
 	}
 }
 
+// A release stays ready while its objects are looked at, also if the cache lacks the Job that looks.
+func TestReadyWhileLookedAt(t *testing.T) {
+	c := newCollector()
+	c.Spec.Drift = sondev1.DriftRepair
+	w := newWorld(t, c)
+	w.pass()
+	w.end(&w.jobs()[0], release.Report{Outcome: release.Ready, Revision: 1})
+	w.pass()
+	w.clock.SetTime(w.clock.Now().Add(defaultInterval))
+	want(t, w.pass(), sondev1.ConditionReady, "True", sondev1.ReasonUpToDate)
+	if n := len(w.jobs()); n != 2 {
+		t.Fatalf("%d Jobs, want a second one", n)
+	}
+	all := w.Own
+	w.Own = interceptor.NewClient(w.Client.(client.WithWatch), interceptor.Funcs{
+		List: func(ctx context.Context, _ client.WithWatch, list client.ObjectList, opts ...client.ListOption) error {
+			if err := all.List(ctx, list, opts...); err != nil {
+				return err
+			}
+			if jobs, ok := list.(*batchv1.JobList); ok {
+				jobs.Items = jobs.Items[:1]
+			}
+			return nil
+		},
+	})
+	want(t, w.pass(), sondev1.ConditionReady, "True", sondev1.ReasonUpToDate)
+	if n := len(w.jobs()); n != 2 {
+		t.Errorf("%d Jobs", n)
+	}
+}
+
 // If an admin has closed the namespace, the operator asks again later whether it may remove the release of a deleted Collector.
 func TestClosedWhenDeleted(t *testing.T) {
 	w := newWorld(t, newCollector())
