@@ -87,8 +87,8 @@ func packetsIn(stream string) (n, late int) {
 func TestPluginFollowRefuses(t *testing.T) {
 	ns := cluster.Namespace(t, nil)
 	cluster.ReadyPods(t, cluster.Deployment(t, ns, "sink", 1, "sink"), 1)
-	pc := cluster.Capture(t, cluster.Admin, ns, sondev1.PacketCaptureSpec{TargetDeployment: "sink", Duration: "1s"})
-	cluster.AwaitFinal(t, pc, time.Minute)
+	pc := cluster.Capture(t, cluster.Admin, ns, sondev1.PacketCaptureSpec{TargetDeployment: "sink", Duration: "5m"})
+	cluster.Stop(t, pc)
 	cmd, _, errOut := cluster.StartPlugin(t, "follow", pc.Name, "-n", ns)
 	if err := cmd.Wait(); err == nil || !strings.Contains(errOut.String(), "kubectl sonde download "+pc.Name) {
 		t.Errorf("%v, %s", err, errOut)
