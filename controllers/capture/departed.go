@@ -24,6 +24,10 @@ import (
 // maxDeparted bounds the Pods that are recorded for one capture. Its status lists fewer.
 const maxDeparted = 5 * sondev1.MaxPodEntries
 
+// maxAllDeparted bounds the Pods that are recorded for all captures, at some 150 bytes each. Each of a namespace's captures records the same
+// Pods.
+const maxAllDeparted = 50 * maxDeparted
+
 // staleFor is longer than a cached capture lags.
 const staleFor = time.Minute
 
@@ -33,8 +37,9 @@ const departedMessage = "the Pod was gone before a Job was created for it: nothi
 // departedPods records for each capture the Pods of its target that are gone and had no Job. It extends the cache, which has only
 // Pods that exist: each replica fills it from its watch, also while it is not the leader.
 type departedPods struct {
-	mu   sync.Mutex
-	pods map[types.NamespacedName]map[types.UID]departedPod
+	mu    sync.Mutex
+	pods  map[types.NamespacedName]map[types.UID]departedPod
+	total int
 }
 
 // departedPod is a Pod that had a node and is gone.
@@ -47,7 +52,8 @@ type departedPod struct {
 	deadline time.Time
 }
 
-// add records a Pod. If there is no room, it takes the place of the one that was gone first.
+// add records a Pod. If there is no room, it takes the place of the one that was gone first: of its capture, or of the capture with the
+// most Pods, which is Incomplete for the others.
 func (d *departedPods) add(key types.NamespacedName, uid types.UID, pod departedPod) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -60,10 +66,31 @@ func (d *departedPods) add(key types.NamespacedName, uid types.UID, pod departed
 	if _, ok := d.pods[key][uid]; ok {
 		return
 	}
-	if len(d.pods[key]) >= maxDeparted {
-		delete(d.pods[key], oldest(d.pods[key]))
+	switch {
+	case len(d.pods[key]) >= maxDeparted:
+		d.remove(key, oldest(d.pods[key]))
+	case d.total >= maxAllDeparted:
+		most := d.most()
+		d.remove(most, oldest(d.pods[most]))
 	}
 	d.pods[key][uid] = pod
+	d.total++
+}
+
+// remove removes a recorded Pod.
+func (d *departedPods) remove(key types.NamespacedName, uid types.UID) {
+	delete(d.pods[key], uid)
+	d.total--
+}
+
+// most returns the capture with the most Pods.
+func (d *departedPods) most() (most types.NamespacedName) {
+	for key, pods := range d.pods {
+		if len(pods) > len(d.pods[most]) {
+			most = key
+		}
+	}
+	return most
 }
 
 // oldest returns the Pod that was gone first.
@@ -95,7 +122,7 @@ func (d *departedPods) forget(key types.NamespacedName, before time.Time) {
 	defer d.mu.Unlock()
 	for uid, pod := range d.pods[key] {
 		if pod.ran.Before(before) {
-			delete(d.pods[key], uid)
+			d.remove(key, uid)
 		}
 	}
 	if len(d.pods[key]) == 0 {
@@ -107,6 +134,7 @@ func (d *departedPods) forget(key types.NamespacedName, before time.Time) {
 func (d *departedPods) forgetAll(key types.NamespacedName) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
+	d.total -= len(d.pods[key])
 	delete(d.pods, key)
 }
 

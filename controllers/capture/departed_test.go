@@ -233,3 +233,30 @@ func TestDepartedPodsAreBounded(t *testing.T) {
 		t.Error("the capture is gone, and its Pods are still recorded")
 	}
 }
+
+// Many captures of one flood do not fill the memory. The flood takes places from itself, not from another's capture.
+func TestDepartedOfManyCaptures(t *testing.T) {
+	d, shop := &departedPods{}, types.NamespacedName{Namespace: "shop", Name: "web"}
+	d.add(shop, "one", departedPod{name: "one"})
+	for c := range 60 {
+		for i := range maxDeparted {
+			d.add(types.NamespacedName{Namespace: "flood", Name: fmt.Sprint(c)}, types.UID(fmt.Sprint(i)), departedPod{})
+		}
+	}
+	recorded := 0
+	for _, pods := range d.pods {
+		recorded += len(pods)
+	}
+	if recorded != maxAllDeparted || d.total != recorded {
+		t.Errorf("%d Pods are recorded and %d counted, want %d", recorded, d.total, maxAllDeparted)
+	}
+	if len(d.pods[shop]) != 1 {
+		t.Error("another's capture lost its Pod")
+	}
+	for key := range d.pods {
+		d.forgetAll(key)
+	}
+	if d.total != 0 {
+		t.Errorf("%d are counted of none", d.total)
+	}
+}
