@@ -13,6 +13,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/validation"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	sondev1 "github.com/sonde-operator/sonde/api/v1alpha1"
@@ -243,29 +244,62 @@ func (r *Reconciler) clean(ctx context.Context, o *observation) error {
 	return errors.Join(errs...)
 }
 
+// maxOrphans of one namespace are looked at in a pass. Users can write Jobs that look like a Collector's, and each takes a request.
+const maxOrphans = 16
+
 // removeOrphans deletes the anchors of Collectors of a name that are gone, and with them their releases. Jobs show where they are.
 func (r *Reconciler) removeOrphans(ctx context.Context, key types.NamespacedName) error {
-	var jobs batchv1.JobList
-	if err := r.Own.List(ctx, &jobs); err != nil {
-		return fmt.Errorf("list Jobs: %w", err)
+	found, err := r.anchorsOf(ctx, key)
+	if err != nil {
+		return err
 	}
-	var errs []error
+	var failed error
+	for a, collector := range found {
+		if err := r.removeOrphanNamed(ctx, a, collector); err != nil && failed == nil {
+			failed = err
+		}
+	}
+	return failed
+}
+
+// anchorOf identifies an anchor.
+type anchorOf struct {
+	client.ObjectKey
+
+	uid types.UID
+}
+
+// anchorsOf returns the anchors that own Jobs of Collectors of a name, and the UIDs of these Collectors.
+func (r *Reconciler) anchorsOf(ctx context.Context, key types.NamespacedName) (map[anchorOf]string, error) {
+	var jobs batchv1.JobList
+	if err := r.Own.List(ctx, &jobs, client.UnsafeDisableDeepCopy); err != nil {
+		return nil, fmt.Errorf("list Jobs: %w", err)
+	}
+	found, here := map[anchorOf]string{}, map[string]int{}
 	for i := range jobs.Items {
 		job := &jobs.Items[i]
 		if job.Annotations[sondev1.AnnotationOwner] != key.String() || !job.DeletionTimestamp.IsZero() {
 			continue
 		}
 		for _, owner := range job.OwnerReferences {
-			if owner.Kind == "ConfigMap" && strings.HasPrefix(owner.Name, anchorPrefix) {
-				errs = append(errs, r.removeOrphanNamed(ctx, client.ObjectKey{Namespace: job.Namespace, Name: owner.Name}, owner.UID, job.Labels[sondev1.LabelUID]))
+			if !isAnchor(owner) || here[job.Namespace] == maxOrphans {
+				continue
 			}
+			here[job.Namespace]++
+			found[anchorOf{client.ObjectKey{Namespace: job.Namespace, Name: owner.Name}, owner.UID}] = job.Labels[sondev1.LabelUID]
 		}
 	}
-	return errors.Join(errs...)
+	return found, nil
+}
+
+// isAnchor reports whether an owner may be an anchor. The API server does not check the names of owners.
+func isAnchor(owner metav1.OwnerReference) bool {
+	return owner.APIVersion == "v1" && owner.Kind == "ConfigMap" && strings.HasPrefix(owner.Name, anchorPrefix) &&
+		len(validation.IsDNS1123Subdomain(owner.Name)) == 0
 }
 
 // removeOrphanNamed deletes the anchor of a Collector with this UID, if the Collector is gone.
-func (r *Reconciler) removeOrphanNamed(ctx context.Context, key client.ObjectKey, uid types.UID, collector string) error {
+func (r *Reconciler) removeOrphanNamed(ctx context.Context, a anchorOf, collector string) error {
 	var cached sondev1.CollectorList
 	if err := r.List(ctx, &cached, client.UnsafeDisableDeepCopy); err != nil {
 		return fmt.Errorf("list Collectors: %w", err)
@@ -274,10 +308,10 @@ func (r *Reconciler) removeOrphanNamed(ctx context.Context, key client.ObjectKey
 		return nil
 	}
 	anchor := &corev1.ConfigMap{}
-	if err := r.Live.Get(ctx, key, anchor); err != nil {
+	if err := r.Live.Get(ctx, a.ObjectKey, anchor); err != nil {
 		return gone.Ignore(err)
 	}
-	if anchor.UID != uid {
+	if anchor.UID != a.uid {
 		return nil
 	}
 	_, err := r.removeOrphan(ctx, anchor)

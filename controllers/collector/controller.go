@@ -31,13 +31,14 @@ import (
 	"github.com/sonde-operator/sonde/internal/operator/audit"
 	"github.com/sonde-operator/sonde/internal/operator/health"
 	"github.com/sonde-operator/sonde/internal/operator/pass"
+	"github.com/sonde-operator/sonde/internal/wire/text"
 )
 
 // fieldOwner of the status.
 const fieldOwner = client.FieldOwner("sonde-collector")
 
-// maxRunning Jobs at the same time, of all Collectors: each renders a chart on some node, and waits for Pods. One namespace has at most
-// half of them.
+// maxRunning Jobs at the same time, of all Collectors: each renders a chart on some node, and waits for Pods. A namespace has at most as
+// many as stay free for others: 10 if it is alone, 6 of two.
 const maxRunning = 20
 
 // Rights reviews the right to create Jobs.
@@ -47,7 +48,7 @@ type Rights interface {
 
 // Reconciler keeps the release of each Collector. No decision depends on state from earlier passes.
 type Reconciler struct {
-	// Client reads Collectors from the cache.
+	// Client reads Collectors from the cache, which lacks most of the spec (target.Strip).
 	client.Client
 	// Own reads the Jobs of Collectors and their Pods from a cache (Cache).
 	Own client.Reader
@@ -82,7 +83,10 @@ type Reconciler struct {
 // Reconcile makes one pass over a Collector.
 func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result, error) {
 	c := &sondev1.Collector{}
-	err := r.Get(ctx, req.NamespacedName, c)
+	err := r.Get(ctx, req.NamespacedName, c) // without most of the spec
+	if err == nil {
+		err = r.Live.Get(ctx, req.NamespacedName, c)
+	}
 	if apierrors.IsNotFound(err) {
 		err := r.removeOrphans(ctx, req.NamespacedName)
 		if apierrors.IsForbidden(err) { // the namespace is closed, and may be opened again
@@ -96,9 +100,9 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 	if !c.DeletionTimestamp.IsZero() {
 		return ctrl.Result{}, nil
 	}
-	// Of an earlier Collector with this name.
-	if err := ignoreForbidden(r.removeOrphans(ctx, req.NamespacedName)); err != nil {
-		return ctrl.Result{}, err
+	// Of an earlier Collector with this name. Users can write Jobs that look like its own, so an error must not end the pass.
+	if err := r.removeOrphans(ctx, req.NamespacedName); err != nil {
+		ctrl.LoggerFrom(ctx).Info("Removing an earlier Collector's release failed", "reason", text.Ellipsis(err.Error(), maxText))
 	}
 	before := c.DeepCopy()
 	o, err := r.observe(ctx, c)

@@ -12,6 +12,7 @@ import (
 	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	apimeta "k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
@@ -25,6 +26,7 @@ import (
 	sondev1 "github.com/sonde-operator/sonde/api/v1alpha1"
 	"github.com/sonde-operator/sonde/internal/operator/access"
 	"github.com/sonde-operator/sonde/internal/operator/stamp"
+	"github.com/sonde-operator/sonde/internal/operator/target"
 	"github.com/sonde-operator/sonde/internal/wire/release"
 )
 
@@ -80,11 +82,36 @@ func newWorld(t *testing.T, c *sondev1.Collector, objects ...client.Object) *wor
 	}
 	fakes := fake.NewClientBuilder().WithScheme(s).WithObjects(append(objects, c)...).WithStatusSubresource(&sondev1.Collector{}).WithInterceptorFuncs(funcs).Build()
 	w.Reconciler = &Reconciler{
-		Client: fakes, Own: stripped(fakes), Live: fakes, PauseConfig: fakes, Reviews: w, Key: key, Namespace: "sonde-system", Image: "releaser",
+		Client: cached(fakes), Own: stripped(fakes), Live: fakes, PauseConfig: fakes, Reviews: w, Key: key, Namespace: "sonde-system", Image: "releaser",
 		Permitted: func(context.Context, authorizationv1.ResourceAttributes) (bool, error) { return !w.closed, nil },
 		Recorder:  events.NewFakeRecorder(100), Clock: w.clock,
 	}
 	return w
+}
+
+// cached reads Collectors as the manager's cache keeps them.
+func cached(c client.WithWatch) client.Client {
+	return interceptor.NewClient(c, interceptor.Funcs{
+		Get: func(ctx context.Context, c client.WithWatch, key client.ObjectKey, o client.Object, opts ...client.GetOption) error {
+			if err := c.Get(ctx, key, o, opts...); err != nil {
+				return err
+			}
+			_, err := target.Strip(o)
+			return err
+		},
+		List: func(ctx context.Context, c client.WithWatch, list client.ObjectList, opts ...client.ListOption) error {
+			if err := c.List(ctx, list, opts...); err != nil {
+				return err
+			}
+			return apimeta.EachListItem(list, func(o runtime.Object) error {
+				if c, ok := o.(*sondev1.Collector); ok {
+					_, err := target.Strip(c)
+					return err
+				}
+				return nil
+			})
+		},
+	})
 }
 
 // stripped lists Jobs and Pods as the manager's cache keeps them.
@@ -117,7 +144,7 @@ func (w *world) pass() *sondev1.Collector {
 		w.t.Fatal(err)
 	}
 	c := &sondev1.Collector{}
-	if err := w.Get(w.t.Context(), key, c); client.IgnoreNotFound(err) != nil {
+	if err := w.Live.Get(w.t.Context(), key, c); client.IgnoreNotFound(err) != nil {
 		w.t.Fatal(err)
 	}
 	return c
@@ -491,6 +518,38 @@ func TestDriftIsLookedForWithoutTheRequester(t *testing.T) {
 	w.clock.SetTime(w.clock.Now().Add(defaultInterval))
 	if w.pass(); len(w.jobs()) != 2 {
 		t.Errorf("%d Jobs, want a second one", len(w.jobs()))
+	}
+}
+
+// A Job that names a Collector of another namespace as its owner, and an object that cannot exist as its anchor, does not stop that Collector.
+// Many of them cost a bounded number of requests.
+func TestForgedAnchorsDoNotStopACollector(t *testing.T) {
+	for name, anchor := range map[string]string{"an impossible name": anchorPrefix + "a/b", "a name": anchorPrefix + "a"} {
+		t.Run(name, func(t *testing.T) {
+			var forged []client.Object
+			for i := range 100 {
+				forged = append(forged, &batchv1.Job{ObjectMeta: metav1.ObjectMeta{
+					Namespace: "eve", Name: fmt.Sprint("job-", i), Labels: map[string]string{sondev1.LabelKind: sondev1.CollectorKind, sondev1.LabelUID: "u"},
+					Annotations:     map[string]string{sondev1.AnnotationOwner: "acme/mine"},
+					OwnerReferences: []metav1.OwnerReference{{APIVersion: "v1", Kind: "ConfigMap", Name: anchor, UID: types.UID(fmt.Sprint("x-", i))}},
+				}})
+			}
+			w := newWorld(t, newCollector(), forged...)
+			requests := 0
+			w.Live = interceptor.NewClient(w.Live.(client.WithWatch), interceptor.Funcs{
+				Get: func(ctx context.Context, c client.WithWatch, key client.ObjectKey, o client.Object, opts ...client.GetOption) error {
+					if key.Namespace == "eve" {
+						requests++
+						return apierrors.NewBadRequest("an error that is neither NotFound nor Forbidden")
+					}
+					return c.Get(ctx, key, o, opts...)
+				},
+			})
+			want(t, w.pass(), sondev1.ConditionReconciling, "True", sondev1.ReasonReleasing)
+			if most := map[string]int{anchorPrefix + "a": maxOrphans}[anchor]; requests != most {
+				t.Errorf("%d requests, want %d", requests, most)
+			}
+		})
 	}
 }
 

@@ -72,19 +72,20 @@ func (r *Reconciler) observe(ctx context.Context, c *sondev1.Collector) (*observ
 
 func (r *Reconciler) observeJobs(ctx context.Context, o *observation) error {
 	var jobs batchv1.JobList
-	if err := r.Own.List(ctx, &jobs); err != nil {
+	if err := r.Own.List(ctx, &jobs, client.UnsafeDisableDeepCopy); err != nil { // of the whole cluster
 		return fmt.Errorf("list Jobs: %w", err)
 	}
-	busy := map[string]string{} // namespaces of the running Jobs, by the UID of their Collectors
+	busy := map[releaser]bool{}
 	for i := range jobs.Items {
 		job := &jobs.Items[i]
 		uid := job.Labels[sondev1.LabelUID]
 		if uid != string(o.collector.UID) || job.Namespace != o.collector.ReleaseNamespace() {
 			if !jobEnded(job) && job.DeletionTimestamp.IsZero() {
-				busy[uid] = job.Namespace
+				busy[releaser{uid, job.Namespace}] = true
 			}
 			continue
 		}
+		job = job.DeepCopy()
 		number, err1 := strconv.ParseInt(job.Annotations[annotationRun], 10, 64)
 		generation, err2 := strconv.ParseInt(job.Annotations[annotationGeneration], 10, 64)
 		if err1 != nil || err2 != nil {
@@ -96,9 +97,12 @@ func (r *Reconciler) observeJobs(ctx context.Context, o *observation) error {
 	return r.countRunning(ctx, o, busy)
 }
 
+// releaser is a Job that runs: the UID of its Collector, and its namespace.
+type releaser struct{ collector, namespace string }
+
 // countRunning counts the Collectors with a running Job. Users can write Jobs with the operator's labels: those of no Collector do not
 // count.
-func (r *Reconciler) countRunning(ctx context.Context, o *observation, busy map[string]string) error {
+func (r *Reconciler) countRunning(ctx context.Context, o *observation, busy map[releaser]bool) error {
 	if len(busy) == 0 {
 		return nil
 	}
@@ -108,7 +112,7 @@ func (r *Reconciler) countRunning(ctx context.Context, o *observation, busy map[
 	}
 	for i := range all.Items {
 		c := &all.Items[i]
-		if busy[string(c.UID)] != c.ReleaseNamespace() || c.UID == o.collector.UID {
+		if !busy[releaser{string(c.UID), c.ReleaseNamespace()}] || c.UID == o.collector.UID {
 			continue
 		}
 		o.running++

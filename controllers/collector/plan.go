@@ -75,7 +75,7 @@ func planFor(o *observation) plan {
 
 // isQueued reports whether a run has to wait for those of other Collectors.
 func (o *observation) isQueued() bool {
-	return o.running >= maxRunning || o.runningHere >= maxRunning/2
+	return o.runningHere >= maxRunning-o.running || o.running >= maxRunning
 }
 
 // released is the plan of a release that is as the spec says. Its objects may have to be looked at; until then it counts as ready.

@@ -135,9 +135,12 @@ func TestPlan(t *testing.T) {
 			observed: []set{runs(newRun(2, reportText(t, release.Report{Outcome: release.Ready, Reason: release.ReasonDrifted}))), func(o *observation) { o.collector.Spec.Drift = sondev1.DriftWarn }},
 			state:    ready, reason: release.ReasonDrifted, after: 10 * time.Minute,
 		},
-		"many run":      {observed: []set{func(o *observation) { o.running = maxRunning }}, state: reconciling, reason: sondev1.ReasonQueued, after: queuedDelay},
-		"many run here": {observed: []set{func(o *observation) { o.running, o.runningHere = maxRunning/2, maxRunning/2 }}, state: reconciling, reason: sondev1.ReasonQueued, after: queuedDelay},
-		"a stray Pod":   {observed: []set{func(o *observation) { o.stray = "p" }}, state: reconciling, reason: sondev1.ReasonReleasing, after: queuedDelay},
+		"many run":                        {observed: []set{func(o *observation) { o.running = maxRunning }}, state: reconciling, reason: sondev1.ReasonQueued, after: queuedDelay},
+		"many run here":                   {observed: []set{func(o *observation) { o.running, o.runningHere = maxRunning/2, maxRunning/2 }}, state: reconciling, reason: sondev1.ReasonQueued, after: queuedDelay},
+		"some run here":                   {observed: []set{func(o *observation) { o.running, o.runningHere = maxRunning/2, maxRunning/2-1 }}, state: reconciling, reason: sondev1.ReasonReleasing, start: true},
+		"two namespaces have their share": {observed: []set{func(o *observation) { o.running, o.runningHere = 13, 7 }}, state: reconciling, reason: sondev1.ReasonQueued, after: queuedDelay},
+		"a third one still has room":      {observed: []set{func(o *observation) { o.running, o.runningHere = 14, 0 }}, state: reconciling, reason: sondev1.ReasonReleasing, start: true},
+		"a stray Pod":                     {observed: []set{func(o *observation) { o.stray = "p" }}, state: reconciling, reason: sondev1.ReasonReleasing, after: queuedDelay},
 		"stalled, asked again": {observed: []set{status(func(s *sondev1.CollectorStatus) { s.StalledGeneration = 2 }), func(o *observation) {
 			o.collector.Annotations = map[string]string{sondev1.AnnotationRetry: "now"}
 		}}, state: reconciling, reason: sondev1.ReasonReleasing, start: true},

@@ -138,16 +138,16 @@ type stowawayObjects struct {
 func (r *Reconciler) observe(ctx context.Context) (*observation, error) {
 	o := &observation{carriers: map[types.UID]*carrier{}, failures: r.memory.failures, secrets: map[string]types.UID{}}
 	var list sondev1.InterceptRequestList
-	if err := r.List(ctx, &list); err != nil {
+	if err := r.List(ctx, &list, client.UnsafeDisableDeepCopy); err != nil { // most of them may have ended
 		return nil, wrap("list InterceptRequests", err)
 	}
 	now := r.Clock.Now()
 	resolved := map[workload]target.Workload{} // many requests may have one target, which may have thousands of Pods
 	for i := range list.Items {
-		q := &request{InterceptRequest: &list.Items[i], waiting: map[types.UID]string{}}
-		if q.Ended() || !q.DeletionTimestamp.IsZero() {
+		if list.Items[i].Ended() || !list.Items[i].DeletionTimestamp.IsZero() {
 			continue
 		}
+		q := &request{InterceptRequest: list.Items[i].DeepCopy(), waiting: map[types.UID]string{}}
 		q.at = now
 		if err := r.observeRequest(ctx, q, resolved); err != nil {
 			o.failed = errors.Join(o.failed, fmt.Errorf("InterceptRequest %s/%s: %w", q.Namespace, q.Name, err))

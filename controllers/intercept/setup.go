@@ -52,7 +52,10 @@ func (r *Reconciler) targetChanged(ctx context.Context, pod client.Object) []rec
 		return everything
 	}
 	for i := range list.Items {
-		if namespace, _ := list.Items[i].AgentTarget(); namespace == pod.GetNamespace() && !list.Items[i].Ended() {
+		if list.Items[i].Ended() {
+			continue
+		}
+		if namespace, _ := list.Items[i].AgentTarget(); namespace == pod.GetNamespace() {
 			return everything
 		}
 	}

@@ -29,8 +29,13 @@ type Rights interface {
 	ReviewJobs(ctx context.Context, who access.Requester, namespace string) (access.Decision, error)
 }
 
+// maxPerNamespace is how many Collectors a namespace may have. A hub has those of all its tenants. The manager's cache has all of them.
+const maxPerNamespace = 1000
+
 // Handler admits Collectors. It fails closed. It writes nothing but reviews, which the API server does not store.
 type Handler struct {
+	// Cache of all Collectors.
+	Cache client.Reader
 	// Live reads from the API server.
 	Live client.Reader
 	// Reviews are not cached.
@@ -70,7 +75,11 @@ func (h *Handler) decide(ctx context.Context, req webhook.AdmissionRequest) (adm
 		return admission.Granted{}, admission.Invalid("metadata.name is empty: write a name; generateName does not work for a Collector")
 	}
 	who := access.FromUserInfo(req.UserInfo)
-	if err := h.check(ctx, c, who); err != nil {
+	err := h.check(ctx, c, who)
+	if err == nil && req.Operation == admissionv1.Create {
+		err = h.checkNumber(ctx, c.Namespace)
+	}
+	if err != nil {
 		if unchanged { // someone who may only write labels
 			return admission.Granted{}, nil
 		}
@@ -112,6 +121,18 @@ func (h *Handler) check(ctx context.Context, c *sondev1.Collector, who access.Re
 	}
 	if ns.Labels[sondev1.LabelOptOut] == "true" {
 		return admission.Forbidden("a cluster admin has closed namespace %s by the label %s=true: ask them to remove it", in, sondev1.LabelOptOut)
+	}
+	return nil
+}
+
+// checkNumber refuses one Collector more than a namespace may have.
+func (h *Handler) checkNumber(ctx context.Context, namespace string) error {
+	var all sondev1.CollectorList
+	if err := h.Cache.List(ctx, &all, client.InNamespace(namespace), client.UnsafeDisableDeepCopy); err != nil {
+		return fmt.Errorf("count Collectors: %w", err)
+	}
+	if n := len(all.Items); n >= maxPerNamespace {
+		return admission.TooMany("namespace %s has %d Collectors, and may have %d: delete some, or use another namespace", namespace, n, maxPerNamespace)
 	}
 	return nil
 }

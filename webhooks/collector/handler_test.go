@@ -4,7 +4,9 @@ import (
 	"context"
 	"encoding/base64"
 	"encoding/json"
+	"fmt"
 	"maps"
+	"net/http"
 	"slices"
 	"strings"
 	"testing"
@@ -46,8 +48,9 @@ func object(home string, changed changes) changes {
 
 func handler(t *testing.T, objects ...client.Object) *Handler {
 	t.Helper()
+	reader := webhooktest.Reader(t, append(webhooktest.Objects(), objects...)...)
 	return &Handler{
-		Live: webhooktest.Reader(t, append(webhooktest.Objects(), objects...)...), Reviews: rights{"shop", "hub", "nowhere"},
+		Cache: reader, Live: reader, Reviews: rights{"shop", "hub", "nowhere"},
 		Key: webhooktest.Key, OperatorNamespace: webhooktest.OperatorNamespace, Clock: webhooktest.Clock(),
 	}
 }
@@ -103,6 +106,18 @@ func TestCreate(t *testing.T) {
 	h := handler(t, closed)
 	h.Reviews = rights{"hub2"}
 	check(t, h.Handle(t.Context(), request(t, admissionv1.Create, "hub2", tenant("hub2"), nil)), webhooktest.Forbidden, sondev1.LabelOptOut)
+}
+
+// A namespace cannot fill the manager's cache with Collectors. Those that exist may change.
+func TestManyCollectors(t *testing.T) {
+	var others []client.Object
+	for i := range maxPerNamespace {
+		others = append(others, &sondev1.Collector{ObjectMeta: webhooktest.Meta("shop", fmt.Sprint("c-", i))})
+	}
+	h := handler(t, others...)
+	check(t, h.Handle(t.Context(), request(t, admissionv1.Create, "shop", nil, nil)), http.StatusTooManyRequests, "has 1000 Collectors", "delete some")
+	check(t, h.Handle(t.Context(), request(t, admissionv1.Create, "hub", nil, nil)), 0)
+	check(t, h.Handle(t.Context(), request(t, admissionv1.Update, "shop", changes{"values": changes{"a": "b"}}, stamped(t))), 0)
 }
 
 // stamped is an object that the webhook has admitted.

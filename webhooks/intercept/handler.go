@@ -24,8 +24,11 @@ import (
 	"github.com/sonde-operator/sonde/webhooks/admission"
 )
 
-// maxPerNamespace is how many unfinished InterceptRequests a namespace may have.
-const maxPerNamespace = 50
+// Bounds of the InterceptRequests of a namespace: those that have not ended, and all. The manager's cache has all of them.
+const (
+	maxPerNamespace = 50
+	maxExisting     = 500
+)
 
 // Handler admits InterceptRequests. It fails closed. It writes nothing but reviews, which the API server does not store, so a dry
 // run changes nothing.
@@ -132,9 +135,12 @@ func (h *Handler) checkOthers(ctx context.Context, r *sondev1.InterceptRequest, 
 	if err := h.Cache.List(ctx, &others, client.UnsafeDisableDeepCopy); err != nil {
 		return fmt.Errorf("list InterceptRequests: %w", err)
 	}
-	home := 0
+	home, existing := 0, 0
 	for i := range others.Items {
 		o := &others.Items[i]
+		if o.Namespace == r.Namespace {
+			existing++
+		}
 		if o.Ended() || !o.DeletionTimestamp.IsZero() {
 			continue
 		}
@@ -151,6 +157,9 @@ func (h *Handler) checkOthers(ctx context.Context, r *sondev1.InterceptRequest, 
 		if err := takesTheSame(r, o, in, ref); err != nil {
 			return err
 		}
+	}
+	if existing >= maxExisting {
+		return admission.TooMany("namespace %s has %d InterceptRequests, and may have %d: delete those that have ended (kubectl delete interceptrequests -n %[1]s NAME)", r.Namespace, existing, maxExisting)
 	}
 	if home >= maxPerNamespace {
 		return admission.TooMany("namespace %s has %d InterceptRequests that have not ended, and may have %d: delete some", r.Namespace, home, maxPerNamespace)

@@ -1,7 +1,9 @@
 package intercept
 
 import (
+	"fmt"
 	"maps"
+	"net/http"
 	"strings"
 	"testing"
 
@@ -104,6 +106,8 @@ func TestCreate(t *testing.T) {
 			code: webhooktest.Invalid, want: []string{"another InterceptRequest has the same key"},
 		},
 		"another match":             {change: header(), objects: []client.Object{other(takes("X-Dev", "bob"))}},
+		"too many that have ended":  {objects: many(maxExisting), code: http.StatusTooManyRequests, want: []string{"has 500 InterceptRequests", "delete those that have ended"}},
+		"many that have ended":      {objects: many(maxExisting - 1)},
 		"the other one has expired": {objects: []client.Object{other(func(r *sondev1.InterceptRequest) { r.Status.Phase = sondev1.InterceptEnded })}},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -129,4 +133,15 @@ func TestCreate(t *testing.T) {
 			}
 		})
 	}
+}
+
+// many returns ended InterceptRequests of namespace shop.
+func many(n int) []client.Object {
+	var all []client.Object
+	for i := range n {
+		r := &sondev1.InterceptRequest{ObjectMeta: webhooktest.Meta("shop", fmt.Sprint("ended-", i))}
+		r.Status.Phase = sondev1.InterceptEnded
+		all = append(all, r)
+	}
+	return all
 }

@@ -58,8 +58,27 @@ func Strip(o any) (any, error) {
 		stripOwn(o)
 	case *sondev1.InterceptRequest:
 		stripOwn(o)
+		if o.Ended() { // users may keep any number that the webhook admits
+			o.Spec, o.Status = sondev1.InterceptRequestSpec{}, sondev1.InterceptRequestStatus{Phase: o.Status.Phase}
+		}
+	case *sondev1.Collector:
+		stripCollector(o)
 	}
 	return cache.TransformStripManagedFields()(o)
+}
+
+// stripCollector keeps which release a Collector has, and the state of it. A pass reads its own Collector from the API server, because its
+// values have up to 512 KiB.
+func stripCollector(c *sondev1.Collector) {
+	c.SetLabels(nil)
+	c.SetAnnotations(short(pick(c.GetAnnotations(), sondev1.AnnotationStamp, sondev1.AnnotationRetry))) // a change of them wakes
+	c.SetOwnerReferences(nil)
+	c.SetFinalizers(nil)
+	c.Spec = sondev1.CollectorSpec{Collector: sondev1.CollectorRelease{Name: c.Spec.Collector.Name}, Tenant: c.Spec.Tenant}
+	c.Status.History = nil
+	for i := range c.Status.Conditions {
+		c.Status.Conditions[i].Message = ""
+	}
 }
 
 // stripOwn keeps the fields of Sonde's objects that their controller reads. Package stamp bounds the requester annotation.

@@ -196,6 +196,25 @@ func TestStripForgetsWhatUsersWrite(t *testing.T) {
 			&sondev1.PacketCapture{ObjectMeta: *written.DeepCopy(), Spec: spec},
 			&sondev1.PacketCapture{ObjectMeta: named(meta(ours, stamped, nil)), Spec: spec},
 		},
+		"an intercept that has ended": {
+			&sondev1.InterceptRequest{ObjectMeta: *written.DeepCopy(), Spec: sondev1.InterceptRequestSpec{ClientKey: big}, Status: sondev1.InterceptRequestStatus{Phase: sondev1.InterceptEnded, Pods: []sondev1.InterceptPod{{Name: big}}}},
+			&sondev1.InterceptRequest{ObjectMeta: named(meta(ours, stamped, nil)), Status: sondev1.InterceptRequestStatus{Phase: sondev1.InterceptEnded}},
+		},
+		"a Collector": {
+			&sondev1.Collector{
+				ObjectMeta: *written.DeepCopy(),
+				Spec: sondev1.CollectorSpec{
+					Collector: sondev1.CollectorRelease{Name: "c", Configuration: big}, Tenant: sondev1.CollectorTenant{Reference: "SHOP"},
+					Values: &runtime.RawExtension{Raw: []byte(`"` + big + `"`)},
+				},
+				Status: sondev1.CollectorStatus{Job: "j", Conditions: []metav1.Condition{{Type: sondev1.ConditionReady, Message: big}}, History: []sondev1.CollectorRevision{{ChartVersion: big}}},
+			},
+			&sondev1.Collector{
+				ObjectMeta: named(meta(nil, map[string]string{sondev1.AnnotationStamp: "mac"}, nil)),
+				Spec:       sondev1.CollectorSpec{Collector: sondev1.CollectorRelease{Name: "c"}, Tenant: sondev1.CollectorTenant{Reference: "SHOP"}},
+				Status:     sondev1.CollectorStatus{Job: "j", Conditions: []metav1.Condition{{Type: sondev1.ConditionReady}}},
+			},
+		},
 		"a token": {
 			&sondev1.ResultAccess{ObjectMeta: *written.DeepCopy()},
 			&sondev1.ResultAccess{ObjectMeta: named(meta(ours, stamped, nil))},

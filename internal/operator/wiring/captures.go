@@ -13,6 +13,7 @@ import (
 
 	"github.com/sonde-operator/sonde/controllers/capture"
 	"github.com/sonde-operator/sonde/internal/operator/access"
+	"github.com/sonde-operator/sonde/internal/operator/eventlimit"
 	"github.com/sonde-operator/sonde/internal/operator/fewreads"
 	"github.com/sonde-operator/sonde/internal/operator/pause"
 	"github.com/sonde-operator/sonde/internal/operator/platform"
@@ -46,6 +47,7 @@ func (m *manager) addCaptures(ctx context.Context, mgr ctrl.Manager) error {
 	accesses := &capture.ResultAccessReconciler{Client: mgr.GetClient(), Clock: clock.RealClock{}, Watchdog: m.watchdog}
 	m.users = &capture.KeeperUsers{}
 	errs := []error{mgr.Add(m.pauses), mgr.Add(sweeper), target.IndexFields(ctx, mgr.GetFieldIndexer()), accesses.SetupWithManager(mgr)}
+	recorder := eventlimit.NewRecorder(mgr.GetEventRecorder("sonde"), mgr.GetScheme(), clock.RealClock{})
 	for _, k := range []capture.Kind{capture.PacketCaptures(m.filters), capture.Traces()} {
 		r := &capture.Reconciler{
 			Kind:   k,
@@ -53,7 +55,7 @@ func (m *manager) addCaptures(ctx context.Context, mgr ctrl.Manager) error {
 			Stamps:   capture.StampKey(m.key),
 			Access:   access.NewReviewer(m.live),
 			Keepers:  capture.KeeperCalls{Reader: m.live, Namespace: m.Agent.Namespace, Timeout: keeperTimeout},
-			Recorder: mgr.GetEventRecorder("sonde"), Clock: clock.RealClock{},
+			Recorder: recorder, Clock: clock.RealClock{},
 			Sweeper: sweeper, Users: m.users, Ceilings: m.Ceilings, AccessReviewInterval: m.AccessReviewInterval, Watchdog: m.watchdog, PodWatch: m.pods,
 			Parallelism: capture.DefaultParallelism,
 		}

@@ -59,12 +59,13 @@ func Listen(path string, user uint32) (*Server, error) {
 	if err := os.Remove(path); err != nil && !errors.Is(err, os.ErrNotExist) {
 		return nil, fmt.Errorf("remove old socket: %w", err)
 	}
+	// Any user may connect, and Accept checks which one does. A change of the mode by path could follow a link that the carrier has put
+	// there, to any file of the node. So the socket gets its mode as it is made. No other thread of the opener makes files.
+	mask := unix.Umask(0)
 	l, err := net.ListenUnix(network, &net.UnixAddr{Name: path, Net: network})
+	unix.Umask(mask)
 	if err != nil {
 		return nil, fmt.Errorf("listen for the carrier: %w", err)
-	}
-	if err := os.Chmod(path, 0o666); err != nil { // Accept checks the user
-		return nil, errors.Join(fmt.Errorf("open socket to the carrier: %w", err), l.Close())
 	}
 	return &Server{listener: l, user: user}, nil
 }

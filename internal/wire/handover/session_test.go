@@ -410,6 +410,46 @@ func TestConnectWaitsForTheOpener(t *testing.T) {
 	}
 }
 
+// A carrier that puts a link in the place of the socket cannot have the mode of the link's target changed. Any user may connect to the socket.
+func TestListenFollowsNoLink(t *testing.T) {
+	dir := t.TempDir()
+	path, victim := filepath.Join(dir, "s"), filepath.Join(dir, "victim")
+	if err := os.WriteFile(victim, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	stop, swapped := make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(swapped)
+		for {
+			select {
+			case <-stop:
+				return
+			default:
+				_ = os.Remove(path)
+				_ = os.Symlink(victim, path)
+			}
+		}
+	}()
+	for range 2000 {
+		if s, err := Listen(path, uint32(os.Geteuid())); err == nil {
+			_ = s.Close()
+		}
+	}
+	close(stop)
+	<-swapped
+	if info, err := os.Stat(victim); err != nil || info.Mode().Perm() != 0o600 {
+		t.Fatalf("the link's target has mode %v, %v", info.Mode(), err)
+	}
+	s, err := Listen(path, uint32(os.Geteuid()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	if info, err := os.Stat(path); err != nil || info.Mode().Perm()&0o666 != 0o666 {
+		t.Errorf("the socket has mode %v, %v", info.Mode(), err)
+	}
+}
+
 // Accept refuses other users. TestOneCarrier in agents/opener shows it with real ones.
 func TestAcceptOfAnotherUser(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "s")
