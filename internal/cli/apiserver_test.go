@@ -3,6 +3,7 @@ package cli
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -12,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
@@ -39,6 +41,8 @@ type apiServer struct {
 	files     map[string][]byte
 	breakOnce bool
 	noLive    bool // like an older operator
+	// podIP is the address of Pod shop/web-1. Listing Pods and Services is forbidden if it is empty, and in all namespaces at once.
+	podIP string
 	// onCreate and onStop change the status of a capture, as the operator does.
 	onCreate, onStop func(v1alpha1.Capture)
 }
@@ -46,7 +50,7 @@ type apiServer struct {
 // newAPIServer serves PacketCaptures, like an older operator, and more kinds.
 func newAPIServer(t *testing.T, more ...kind.Capture) *apiServer {
 	t.Helper()
-	s := &apiServer{t: t, captures: map[string]v1alpha1.Capture{}, changed: make(chan struct{}), files: map[string][]byte{}}
+	s := &apiServer{t: t, podIP: "10.0.0.1", captures: map[string]v1alpha1.Capture{}, changed: make(chan struct{}), files: map[string][]byte{}}
 	const kinds = "/apis/monitoring.openshift.tpg/v1alpha1/"
 	const proxied = "/api/v1/namespaces/sonde-system/services/https:sonde-results:https/proxy/v1/namespaces/shop/"
 	mux := http.NewServeMux()
@@ -64,6 +68,13 @@ func newAPIServer(t *testing.T, more ...kind.Capture) *apiServer {
 		mux.HandleFunc("GET "+proxied+k.Resource+"/{name}/files/{uid}/{file}", s.file)
 		mux.HandleFunc("GET "+proxied+k.Resource+"/{name}/live/{uid}/{file}", of(s.live))
 	}
+	for _, resource := range []string{"pods", "services"} {
+		mux.HandleFunc("GET /api/v1/"+resource, func(w http.ResponseWriter, _ *http.Request) {
+			s.fail(w, apierrors.NewForbidden(corev1.Resource(resource), "", errors.New("cluster scope")))
+		})
+	}
+	mux.HandleFunc("GET /api/v1/namespaces/shop/pods", s.pods)
+	mux.HandleFunc("GET /api/v1/namespaces/shop/services", s.services)
 	mux.HandleFunc("POST "+kinds+"namespaces/shop/resultaccesses", s.grant)
 	mux.HandleFunc("DELETE "+kinds+"namespaces/shop/resultaccesses/{name}", s.revoke)
 	server := httptest.NewServer(mux)
@@ -429,4 +440,21 @@ func (s *apiServer) result(c v1alpha1.Capture, p *v1alpha1.PodResult, times []ui
 	b = events(s.t, p.Name, p.UID, lost, times...)
 	p.Events, p.Bytes = n, int64(len(b))
 	return p.Name + "-qwer.ndjson", b
+}
+
+func (s *apiServer) pods(w http.ResponseWriter, _ *http.Request) {
+	if s.podIP == "" {
+		s.fail(w, apierrors.NewForbidden(corev1.Resource("pods"), "", errors.New("no rule")))
+		return
+	}
+	s.answer(w, http.StatusOK, corev1.PodList{
+		TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "PodList"},
+		Items: []corev1.Pod{{
+			ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "web-1"}, Status: corev1.PodStatus{PodIPs: []corev1.PodIP{{IP: s.podIP}}},
+		}},
+	})
+}
+
+func (s *apiServer) services(w http.ResponseWriter, _ *http.Request) {
+	s.answer(w, http.StatusOK, corev1.ServiceList{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "ServiceList"}})
 }

@@ -17,6 +17,7 @@ import (
 	"github.com/sonde-operator/sonde/internal/cli/live"
 	"github.com/sonde-operator/sonde/internal/cli/report"
 	"github.com/sonde-operator/sonde/internal/cli/results"
+	"github.com/sonde-operator/sonde/internal/wire/pcapng"
 )
 
 const (
@@ -55,13 +56,18 @@ func (p *plugin) attach(ctx context.Context, conn *connection, c v1alpha1.Captur
 	endpoint.OnBusy = func(reason string) { display.PrintLine("Waiting to download: " + reason) }
 	s := capture.NewState(c, p.clock.Now())
 	lines := p.newEventLines(ctx, endpoint, display, opts)
-	saved, err := p.followAndSave(ctx, &session{conn, endpoint, display, lines}, s, opts)
+	var addresses *addressNames
+	if opts.out.Form == capture.PCAPNG && !opts.out.Separate {
+		addresses = newAddressNames(ctx, conn.client, c)
+	}
+	saved, err := p.followAndSave(ctx, &session{conn, endpoint, display, lines, addresses}, s, opts)
 	display.Close()
 	if err != nil {
 		return p.printRemaining(s.Capture, err)
 	}
 	r := report.New(s.Capture, s.Pods(), saved)
 	lines.addNote(saved, &r)
+	addresses.addNote(&r)
 	err = p.print(r, saved, opts)
 	p.remove(ctx, conn, s.Capture, r, opts)
 	if err != nil {
@@ -75,10 +81,11 @@ func (p *plugin) attach(ctx context.Context, conn *connection, c v1alpha1.Captur
 
 // session holds the connections and displays of one attach.
 type session struct {
-	conn     *connection
-	endpoint *results.Client
-	display  live.Display
-	lines    *eventLines
+	conn      *connection
+	endpoint  *results.Client
+	display   live.Display
+	lines     *eventLines
+	addresses *addressNames
 }
 
 func (p *plugin) followAndSave(ctx context.Context, a *session, s *capture.State, opts saveOptions) (capture.Saved, error) {
@@ -96,6 +103,7 @@ func (p *plugin) followAndSave(ctx context.Context, a *session, s *capture.State
 	maxBytes, maxTotal := capture.Bounds(s.Capture)
 	saver := &capture.Saver{
 		Download: endpoint.Download, MaxBytes: maxBytes, MaxTotal: maxTotal, Summarize: !opts.json,
+		Names: func(ctx context.Context) *pcapng.Names { return a.addresses.final(ctx, s.Capture) },
 		OnProgress: func(uid string, done, total int64) {
 			s.Activity = "Downloading"
 			s.Downloading(uid, done, total)

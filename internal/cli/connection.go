@@ -4,6 +4,7 @@ import (
 	"fmt"
 
 	authenticationv1 "k8s.io/api/authentication/v1"
+	corev1 "k8s.io/api/core/v1"
 	apimeta "k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/runtime"
 	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
@@ -42,6 +43,7 @@ func (p *plugin) connect() (*connection, error) {
 func scheme() *runtime.Scheme {
 	s := runtime.NewScheme()
 	utilruntime.Must(v1alpha1.AddToScheme(s))
+	utilruntime.Must(corev1.AddToScheme(s))
 	utilruntime.Must(authenticationv1.AddToScheme(s))
 	return s
 }
@@ -57,6 +59,8 @@ func mapper() apimeta.RESTMapper {
 	}
 	add("ResultAccess", "resultaccesses")
 	add(kind.Intercept.Name, kind.Intercept.Resource)
+	m.Add(corev1.SchemeGroupVersion.WithKind("Pod"), apimeta.RESTScopeNamespace)
+	m.Add(corev1.SchemeGroupVersion.WithKind("Service"), apimeta.RESTScopeNamespace)
 	m.Add(authenticationv1.SchemeGroupVersion.WithKind("SelfSubjectReview"), apimeta.RESTScopeRoot)
 	add("InterceptRequest", "interceptrequests")
 	return m

@@ -72,6 +72,7 @@ func (p *plugin) followPackets(ctx context.Context, name string, delay time.Dura
 		OnWriteError: func() { cancel(errReaderEnded) },
 	})
 	s := capture.NewState(c, p.clock.Now())
+	go newAddressNames(ctx, conn.client, c).stream(ctx, stream.AddNames)
 	follower := &capture.Follower{
 		Client: conn.client, Progress: endpoint.Progress, OnUpdate: stream.Update, Display: display, Clock: p.clock, Refresh: refresh, Retry: retry,
 	}

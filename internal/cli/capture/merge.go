@@ -27,6 +27,9 @@ func (s *Saver) merge(ctx context.Context, saved *Saved, dir string, out Output)
 	if len(received) == 0 {
 		return nil
 	}
+	if s.Names != nil && out.Form == PCAPNG {
+		saved.names = s.Names(ctx)
+	}
 	if out.Streams() {
 		n, err := saved.mergeTo(ctx, out.Stdout, out.Form, received)
 		if err != nil {
@@ -110,7 +113,9 @@ func (s *Saved) mergePackets(_ context.Context, w io.Writer, pods [][]*SavedFile
 	for i, ring := range files {
 		sources[i] = pcapng.Sequence(ring...)
 	}
-	result, err := pcapng.Merge(w, sources, pcapng.MergeOptions{MaxBuffered: max(mergeMemoryPerFile, mergeMemory/len(sources))})
+	result, err := pcapng.Merge(w, sources, pcapng.MergeOptions{
+		MaxBuffered: max(mergeMemoryPerFile, mergeMemory/len(sources)), Names: s.names,
+	})
 	if err != nil {
 		return err
 	}

@@ -13,6 +13,7 @@ import (
 
 	"github.com/sonde-operator/sonde/api/v1alpha1"
 	"github.com/sonde-operator/sonde/internal/cli/traceview"
+	"github.com/sonde-operator/sonde/internal/wire/pcapng"
 )
 
 // parallelDownloads hides latency without loading the API server, through which all downloads go.
@@ -31,6 +32,8 @@ type Saver struct {
 	OnMerge    func()
 	// Summarize traces even if their files are not merged.
 	Summarize bool
+	// Names returns the names of addresses for a merged file of packets. It may be nil, and so may its result.
+	Names func(ctx context.Context) *pcapng.Names
 
 	mu    sync.Mutex
 	saved int64 // bytes, of all files
@@ -70,6 +73,8 @@ type Saved struct {
 	Late uint64
 	// Trace sums up the events of a trace, if they were read.
 	Trace *traceview.Summary
+
+	names *pcapng.Names // for the merged file
 }
 
 // Problems returns the files that are missing or differ from the status.

@@ -112,6 +112,13 @@ func (s *Stream) Update(u results.Update) {
 	}
 }
 
+// AddNames writes names of addresses before the next packets.
+func (s *Stream) AddNames(n *pcapng.Names) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.control = pcapng.AppendNames(s.control, n)
+}
+
 // Finish waits for the last packets of a capture that has ended, or returns soon if ctx has ended. It writes the end of the stream.
 func (s *Stream) Finish(ctx context.Context) (Result, error) {
 	drained := make(chan struct{})

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net/netip"
 	"sync"
 	"testing"
 	"time"
@@ -177,6 +178,34 @@ func TestGaps(t *testing.T) {
 	}
 	if len(stats) != 1 || *stats[0].IfDrop != 2+r.Skipped {
 		t.Errorf("statistics %+v, want %d dropped", stats, 2+r.Skipped)
+	}
+}
+
+// Names go out before later packets.
+func TestNames(t *testing.T) {
+	w := newWorld(t, 50*time.Millisecond)
+	a := w.join("a")
+	w.AddNames(&pcapng.Names{Records: []pcapng.Name{{Address: netip.MustParseAddr("10.0.0.1"), Name: "shop/a"}}})
+	w.write(a, packet(10))
+	close(a.ended)
+	if _, err := w.Finish(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	named := false
+	for r := pcapng.NewReader(&w.out.b); ; {
+		b, err := r.Next()
+		if err != nil {
+			t.Fatalf("no packet: %v", err)
+		}
+		switch b := b.(type) {
+		case *pcapng.Names:
+			named = b.Records[0].Name == "shop/a"
+		case *pcapng.Packet:
+			if !named {
+				t.Error("the packet comes before the name")
+			}
+			return
+		}
 	}
 }
 

@@ -6,6 +6,7 @@ import "time"
 const (
 	typeSection    = 0x0A0D0D0A
 	typeInterface  = 0x00000001
+	typeNames      = 0x00000004
 	typeStatistics = 0x00000005
 	typePacket     = 0x00000006
 )
@@ -74,7 +75,7 @@ const (
 // Direction returns only the direction bits: Inbound, Outbound or zero.
 func (f Flags) Direction() Flags { return f & directionMask }
 
-// Block is one interpreted block: *Section, *Interface, *Packet or *Statistics.
+// Block is one interpreted block: *Section, *Interface, *Names, *Packet or *Statistics.
 type Block interface{ block() }
 
 // Section is a Section Header Block: the origin of the file. All texts are UTF-8; empty ones are left out.

@@ -4,6 +4,6 @@
 // trailer around a packet in place, and pass them to one write(2). Reading is a stream: a file that is still being written,
 // or whose writer was killed, returns every complete block and then ErrTruncated with the offset of the next block.
 //
-// Reader interprets the blocks that Sonde writes (section, interface, enhanced packet, interface statistics) and skips all
-// others, as the format demands.
+// Reader interprets the blocks that Sonde writes (section, interface, name resolution, enhanced packet, interface statistics)
+// and skips all others, as the format demands.
 package pcapng

@@ -26,6 +26,8 @@ type MergeOptions struct {
 	MaxBuffered int
 	// Application is the result's shb_userappl; if empty, the first source's.
 	Application string
+	// Names, if not nil, are the result's names of addresses. Names in the sources are left out.
+	Names *Names
 }
 
 // MergeResult is the outcome of a merge.
@@ -129,6 +131,9 @@ func (m *merger) header() error {
 		s.comments = sec.Comments
 	}
 	m.buf = AppendSection(m.buf[:0], &out)
+	if m.opts.Names != nil {
+		m.buf = AppendNames(m.buf, m.opts.Names)
+	}
 	return m.write()
 }
 

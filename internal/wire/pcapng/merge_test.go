@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net/netip"
 	"os"
 	"path/filepath"
 	"strings"
@@ -280,5 +281,24 @@ func TestWiresharkReadsTheMerge(t *testing.T) {
 	out := wireshark.Run(t, "tshark", "-n", "-r", path, "-T", "fields", "-e", "frame.interface_name", "-e", "frame.packet_flags_direction")
 	if got := strings.Count(out, "b0\t0x00000001\n"); got != 500 {
 		t.Errorf("tshark sees %d inbound packets on b0, want 500", got)
+	}
+}
+
+// Wireshark shows the names of a merged file instead of addresses, and finds nothing wrong with it.
+func TestNamesInWireshark(t *testing.T) {
+	source := AppendSection(nil, &Section{})
+	source = AppendInterface(source, &Interface{LinkType: LinkTypeRaw})
+	source = AppendPacket(source, &Packet{Time: 1, Data: unhex(t, "45000014 00000000 40fd0000 0a000001 0a000002"), Length: 20})
+	var merged bytes.Buffer
+	names := &Names{Records: []Name{{netip.MustParseAddr("10.0.0.1"), "shop/web-7d9"}, {netip.MustParseAddr("10.0.0.2"), "web.shop.svc"}}}
+	if _, err := Merge(&merged, []io.Reader{bytes.NewReader(source)}, MergeOptions{Names: names}); err != nil {
+		t.Fatal(err)
+	}
+	path := filepath.Join(t.TempDir(), "names.pcapng")
+	if err := os.WriteFile(path, merged.Bytes(), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if got := wireshark.Run(t, "tshark", "-N", "n", "-r", path, "-T", "fields", "-e", "ip.src_host", "-e", "ip.dst_host"); strings.TrimSpace(got) != "shop/web-7d9\tweb.shop.svc" {
+		t.Errorf("tshark shows %q", got)
 	}
 }

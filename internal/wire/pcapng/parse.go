@@ -16,6 +16,8 @@ func (r *Reader) parse(typ uint32, body []byte) (Block, error) {
 		return r.parseSection(body)
 	case typeInterface:
 		return r.parseInterface(body)
+	case typeNames:
+		return r.parseNames(body)
 	case typePacket:
 		return r.parsePacket(body)
 	case typeStatistics:

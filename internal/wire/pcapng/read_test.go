@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"io"
+	"net/netip"
 	"testing"
 	"testing/iotest"
 
@@ -12,23 +13,25 @@ import (
 	"github.com/google/go-cmp/cmp/cmpopts"
 )
 
-var ignoreClock = cmpopts.IgnoreUnexported(Interface{})
+var ignoreClock = cmp.Options{cmpopts.IgnoreUnexported(Interface{}), cmpopts.EquateComparable(netip.Addr{})}
 
 // sample is one of every block, and the stream of them.
 func sample() (blocks []Block, stream []byte) {
 	s := &Section{Hardware: "x86_64", OS: "Linux 6.18", Application: "sonde", Comments: []string{"who", "what"}}
+	n := &Names{Records: []Name{{netip.MustParseAddr("10.0.0.1"), "shop/web-1"}, {netip.MustParseAddr("fd00::1"), "web.shop.svc"}}, Comments: []string{"at 12:00"}}
 	i := &Interface{Name: "eth0", Description: "shop/web-1", Filter: "udp port 9", LinkType: LinkTypeEthernet, SnapLen: 262144}
 	lo := &Interface{Name: "tun0", LinkType: LinkTypeRaw, Comments: []string{"late"}}
 	p := &Packet{Time: 1700000000_123456789, Data: []byte("abcde"), Length: 1500, Flags: Inbound | Broadcast}
 	q := &Packet{Interface: 1, Time: 1700000000_123456790, Data: []byte("abcd"), Length: 4, Comments: []string{"odd"}}
 	st := &Statistics{Interface: 1, Time: 9, Start: 7, End: 8, Received: new(uint64(10)), IfDrop: new(uint64(1)), FilterAccept: new(uint64(9)), OSDrop: new(uint64(0)), Delivered: new(uint64(8)), Comments: []string{"end"}}
 	stream = AppendSection(stream, s)
+	stream = AppendNames(stream, n)
 	stream = AppendInterface(stream, i)
 	stream = AppendPacket(stream, p)
 	stream = AppendInterface(stream, lo)
 	stream = AppendPacket(stream, q)
 	stream = AppendStatistics(stream, st)
-	return []Block{s, i, p, lo, q, st}, stream
+	return []Block{s, n, i, p, lo, q, st}, stream
 }
 
 // readAll reads a stream to its end and copies the blocks, because the Reader reuses its memory.

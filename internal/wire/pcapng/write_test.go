@@ -3,6 +3,7 @@ package pcapng
 import (
 	"bytes"
 	"encoding/hex"
+	"net/netip"
 	"strings"
 	"testing"
 	"unicode/utf8"
@@ -59,6 +60,12 @@ func TestGoldenBytes(t *testing.T) {
 			0700 0800 0200000000000000  0800 0800 0100000000000000
 			00000000 70000000`,
 		},
+		"names": {
+			AppendNames(nil, &Names{Records: []Name{{netip.MustParseAddr("10.0.0.1"), "a/b"}, {netip.MustParseAddr("fd00::1"), "c"}}, Comments: []string{"hi"}}),
+			`04000000 40000000  0100 0800 0a000001 612f6200  0200 1200 fd000000000000000000000000000001 6300 0000
+			0000 0000  0100 0200 6869 0000 00000000 40000000`,
+		},
+		"no names": {AppendNames(nil, &Names{Comments: []string{"hi"}}), ""},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {

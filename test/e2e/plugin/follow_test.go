@@ -3,17 +3,24 @@
 package plugin
 
 import (
+	"bufio"
 	"context"
+	"errors"
 	"fmt"
+	"io"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
+
 	sondev1 "github.com/sonde-operator/sonde/api/v1alpha1"
 	"github.com/sonde-operator/sonde/internal/wire/pcapng"
 	"github.com/sonde-operator/sonde/test/cluster"
+	"github.com/sonde-operator/sonde/test/wireshark"
 )
 
 // Three Pods, and a fourth one that joins: all numbered packets are in the stream while they are captured, in the order of time, and
@@ -63,6 +70,76 @@ func TestPluginFollow(t *testing.T) {
 	}
 	if !strings.Contains(errOut.String(), "packets of 4 Pods") {
 		t.Errorf("the plugin says %s", errOut)
+	}
+	wantNames(t, file, sender, &pods[0])
+	saved := filepath.Join(t.TempDir(), "saved.pcapng")
+	if out, err := exec.CommandContext(t.Context(), cluster.Plugin, "download", pc.Name, "-n", ns, "-o", saved).CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	wantNames(t, saved, sender, &pods[0])
+}
+
+// wantNames checks that tshark names a Pod of the capture and one of its peers.
+func wantNames(t *testing.T, file string, from, to *corev1.Pod) {
+	t.Helper()
+	want := fmt.Sprintf("%[1]s/%s\t%[1]s/%s\n", from.Namespace, from.Name, to.Name)
+	if shown := wireshark.Run(t, "tshark", "-N", "n", "-r", file, "-T", "fields", "-e", "ip.src_host", "-e", "ip.dst_host"); !strings.Contains(shown, want) {
+		first, _, _ := strings.Cut(shown, "\n")
+		t.Errorf("%s has no packet %q; the first one is %q", filepath.Base(file), want, first)
+	}
+}
+
+// A reader that stops for half a minute loses packets of its stream, which are counted there. The file has all of them, and the sender keeps
+// its rate.
+func TestPluginFollowSlowReader(t *testing.T) {
+	ns := cluster.Namespace(t, nil)
+	sink := cluster.ReadyPods(t, cluster.Deployment(t, ns, "sink", 1, "sink"), 1)[0]
+	sender := cluster.Pod(t, ns, "sender", cluster.PodSpec("idle"))
+	pc := cluster.Capture(t, cluster.Admin, ns, sondev1.PacketCaptureSpec{TargetDeployment: "sink", Duration: "10m", Filter: fmt.Sprintf("udp port %d", cluster.UDPPort)})
+	r, w, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.Close()
+	errOut := &cluster.Screen{}
+	cmd := exec.CommandContext(t.Context(), cluster.Plugin, "follow", pc.Name, "-n", ns)
+	cmd.Stdout, cmd.Stderr = w, errOut
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	_ = w.Close()
+	cluster.Send(t, sender, cluster.UDPAddr(sink.Status.PodIP), 1, 100)
+	stream := bufio.NewReaderSize(r, 1<<16)
+	if _, err := stream.Peek(1); err != nil {
+		t.Fatal(err)
+	}
+	const count = 150_000 // 220 MB, far more than the buffers of keeper, manager, API server, plugin and pipe together
+	began := time.Now()
+	cluster.Send(t, sender, cluster.UDPAddr(sink.Status.PodIP), 2, count, "-size", "1400", "-rate", "5000")
+	t.Logf("%d packets were sent in %s while nobody read the stream", count, time.Since(began).Round(100*time.Millisecond))
+
+	cluster.Stop(t, pc)
+	file := filepath.Join(t.TempDir(), "stream.pcapng")
+	f, err := os.Create(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := io.Copy(f, stream); err != nil {
+		t.Fatal(err)
+	}
+	if err := f.Close(); err != nil {
+		t.Fatal(err)
+	}
+	var exit *exec.ExitError
+	if err := cmd.Wait(); !errors.As(err, &exit) || exit.ExitCode() != 3 || !strings.Contains(errOut.String(), "were left out") {
+		t.Errorf("%v\n%s", err, errOut)
+	}
+	inStream, inFile := cluster.Read(t, file), cluster.Download(t, pc)[sink.Name]
+	if different, n := inFile.Count(2); different != count || n != count {
+		t.Errorf("the file has %d numbers in %d packets, want %d", different, n, count)
+	}
+	if missing := uint64(inFile.Packets - inStream.Packets); missing == 0 || inStream.Dropped != missing { //nolint:gosec // the file has more
+		t.Errorf("the stream lacks %d packets and counts %d", missing, inStream.Dropped)
 	}
 }
 

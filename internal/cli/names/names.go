@@ -1,0 +1,182 @@
+// Package names finds which Pod or Service has an address, so that Wireshark can show its name. It asks the API server with the user's
+// own rights, and never DNS.
+package names
+
+import (
+	"context"
+	"fmt"
+	"net/netip"
+	"slices"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/sonde-operator/sonde/internal/wire/pcapng"
+)
+
+const (
+	// page is how many objects one request lists.
+	page = 500
+	// maxPages bounds the objects of one list, so that a large cluster is not read whole.
+	maxPages = 20
+	// timeout of one Refresh.
+	timeout = 10 * time.Second
+)
+
+// Directory collects the names of addresses during a capture.
+type Directory struct {
+	client    client.Reader
+	namespace string
+	// local says that the user may list objects of the namespace only.
+	local bool
+	names map[netip.Addr]string // empty: several objects had the address
+	sent  map[netip.Addr]bool
+	cut   bool
+	err   error
+}
+
+// New returns a Directory of the namespace and, if the user may list them, of all others.
+func New(c client.Reader, namespace string) *Directory {
+	return &Directory{client: c, namespace: namespace, names: map[netip.Addr]string{}, sent: map[netip.Addr]bool{}}
+}
+
+// Existed reports whether an object had its addresses at the time of the capture.
+type Existed func(created time.Time, uid string) bool
+
+// Refresh adds the Pods and Services that exist now and existed then. An error leaves the names as they are: see Note.
+func (d *Directory) Refresh(ctx context.Context, existed Existed) {
+	ctx, cancel := context.WithTimeout(ctx, timeout)
+	defer cancel()
+	d.err = nil
+	for _, list := range []func(context.Context, Existed) error{d.pods, d.services} {
+		if err := list(ctx, existed); err != nil && d.err == nil {
+			d.err = err
+		}
+	}
+}
+
+func (d *Directory) pods(ctx context.Context, existed Existed) error {
+	return d.list(ctx, func() client.ObjectList { return &corev1.PodList{} }, func(l client.ObjectList) {
+		for _, p := range l.(*corev1.PodList).Items {
+			if p.Spec.HostNetwork || ended(&p) || !existed(p.CreationTimestamp.Time, string(p.UID)) {
+				continue // the addresses are the node's, or may be another Pod's by now
+			}
+			for _, ip := range p.Status.PodIPs {
+				d.add(ip.IP, p.Namespace+"/"+p.Name)
+			}
+		}
+	})
+}
+
+func ended(p *corev1.Pod) bool {
+	return p.Status.Phase == corev1.PodSucceeded || p.Status.Phase == corev1.PodFailed
+}
+
+func (d *Directory) services(ctx context.Context, existed Existed) error {
+	return d.list(ctx, func() client.ObjectList { return &corev1.ServiceList{} }, func(l client.ObjectList) {
+		for _, s := range l.(*corev1.ServiceList).Items {
+			if !existed(s.CreationTimestamp.Time, string(s.UID)) {
+				continue
+			}
+			for _, ip := range s.Spec.ClusterIPs { // "None" is no address
+				d.add(ip, s.Name+"."+s.Namespace+".svc")
+			}
+		}
+	})
+}
+
+// list calls each with the pages of a list of all namespaces, or of d.namespace if the user may list nothing else.
+func (d *Directory) list(ctx context.Context, empty func() client.ObjectList, each func(client.ObjectList)) error {
+	where := []client.ListOption{client.Limit(page)}
+	if d.local {
+		where = append(where, client.InNamespace(d.namespace))
+	}
+	next := ""
+	for range maxPages {
+		l := empty()
+		err := d.client.List(ctx, l, append(slices.Clip(where), client.Continue(next))...)
+		if apierrors.IsForbidden(err) && !d.local {
+			d.local = true
+			return d.list(ctx, empty, each)
+		}
+		if err != nil {
+			return err
+		}
+		each(l)
+		if next = l.GetContinue(); next == "" {
+			return nil
+		}
+	}
+	d.cut = true
+	return nil
+}
+
+// add adds a name. An address that has had another one gets none, because a packet does not say when it was whose.
+func (d *Directory) add(address, name string) {
+	a, err := netip.ParseAddr(address)
+	if err != nil {
+		return
+	}
+	if known, ok := d.names[a]; ok && known != name {
+		name = ""
+	}
+	d.names[a] = name
+}
+
+// Names returns all names, in the order of addresses; nil if there are none.
+func (d *Directory) Names() *pcapng.Names { return d.block(func(netip.Addr) bool { return true }) }
+
+// News returns the names that News has not returned yet; nil if there are none.
+func (d *Directory) News() *pcapng.Names {
+	return d.block(func(a netip.Addr) bool {
+		sent := d.sent[a]
+		d.sent[a] = true
+		return !sent
+	})
+}
+
+func (d *Directory) block(wanted func(netip.Addr) bool) *pcapng.Names {
+	n := &pcapng.Names{}
+	for a, name := range d.names {
+		if name != "" && wanted(a) {
+			n.Records = append(n.Records, pcapng.Name{Address: a, Name: name})
+		}
+	}
+	if len(n.Records) == 0 {
+		return nil
+	}
+	slices.SortFunc(n.Records, func(a, b pcapng.Name) int { return a.Address.Compare(b.Address) })
+	return n
+}
+
+// Note returns what the names lack, and what to do about it; empty if they lack nothing.
+func (d *Directory) Note() string {
+	switch {
+	case apierrors.IsForbidden(d.err):
+		return fmt.Sprintf("addresses have no names, because you may not list Pods and Services in namespace %s; "+
+			`ask an admin for a Role there with the rule {apiGroups: [""], resources: [pods, services], verbs: [list]}`, d.namespace)
+	case d.err != nil:
+		return "some addresses have no names: " + d.err.Error()
+	case d.cut:
+		return fmt.Sprintf("some addresses have no names, because the cluster has more than %d Pods or Services", page*maxPages)
+	}
+	return ""
+}
+
+// During returns an Existed for a capture that began at start and has ended at end; a zero end means that it runs. It holds for Pods that
+// the capture names by their UIDs, and for objects from before its start. For objects that were created meanwhile it holds only if live:
+// the Directory has known the addresses from the start, and so notices one that changes hands.
+func During(start, end *metav1.Time, uids []string, live bool) Existed {
+	return func(created time.Time, uid string) bool {
+		switch {
+		case !end.IsZero() && created.After(end.Time):
+			return false
+		case live, slices.Contains(uids, uid):
+			return true
+		}
+		return start.IsZero() || !created.After(start.Time)
+	}
+}
