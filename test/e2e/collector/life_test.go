@@ -21,11 +21,14 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	networkingv1 "k8s.io/api/networking/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/envtest"
 
 	sondev1 "github.com/sonde-operator/sonde/api/v1alpha1"
 	"github.com/sonde-operator/sonde/internal/wire/release"
 	"github.com/sonde-operator/sonde/test/cluster"
+	"github.com/sonde-operator/sonde/test/crds"
 )
 
 // patience is how long tests wait for what takes seconds. Where a time is promised, a test has its own bound.
@@ -73,19 +76,27 @@ func send(t *testing.T, pod *corev1.Pod) {
 		t.Fatal(err)
 	}
 	defer stop()
-	r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, "http://"+address+"/v1/traces", strings.NewReader(spans))
+	if err := post(t.Context(), address); err != nil {
+		t.Error(err)
+	}
+}
+
+// post sends a span to an address.
+func post(ctx context.Context, address string) error {
+	r, err := http.NewRequestWithContext(ctx, http.MethodPost, "http://"+address+"/v1/traces", strings.NewReader(spans))
 	if err != nil {
-		t.Fatal(err)
+		return err
 	}
 	r.Header.Set("Content-Type", "application/json")
 	resp, err := http.DefaultClient.Do(r)
 	if err != nil {
-		t.Fatal(err)
+		return err
 	}
 	defer resp.Body.Close()
 	if resp.StatusCode != http.StatusOK {
-		t.Errorf("the backend answers %s", resp.Status)
+		return fmt.Errorf("the backend answers %s", resp.Status)
 	}
+	return nil
 }
 
 // A tenant's backend comes, receives data, changes, and goes. Its volume stays, and the next Collector of the name uses it again.
@@ -127,6 +138,43 @@ func TestCollectorLife(t *testing.T) {
 	if err := cluster.Admin.Get(t.Context(), client.ObjectKeyFromObject(claim), claim); err != nil || claim.UID != before {
 		t.Errorf("the volume is another one: %v", err)
 	}
+}
+
+// Where the cluster has the Prometheus operator, the release has a ServiceMonitor, which goes with it.
+func TestCollectorServiceMonitor(t *testing.T) { // not in parallel: the kind must not appear in the midst of other releases
+	options := envtest.CRDInstallOptions{Paths: crds.ConsoleAndMonitoring(t), ErrorIfPathMissing: true}
+	if _, err := envtest.InstallCRDs(cluster.Config, options); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := envtest.UninstallCRDs(cluster.Config, options); err != nil {
+			t.Error(err)
+		}
+	})
+	ns := cluster.Namespace(t, nil)
+	cmd, out, errOut := cluster.StartPlugin(t, "collector", "open", "-n", ns) // by an admin who may give rights on ServiceMonitors
+	if err := cmd.Wait(); err != nil {
+		t.Fatalf("%v\n%s%s", err, out, errOut)
+	}
+	stateless := map[string]any{"persistence": map[string]any{"enabled": false}}
+	c := create(t, ns, stateless)
+	monitor := &unstructured.Unstructured{}
+	monitor.SetAPIVersion("monitoring.coreos.com/v1")
+	monitor.SetKind("ServiceMonitor")
+	monitor.SetNamespace(ns)
+	monitor.SetName(meta(ns).Name)
+	if err := cluster.Admin.Get(t.Context(), client.ObjectKeyFromObject(monitor), monitor); err != nil {
+		t.Fatal(err)
+	}
+	cluster.ChangeCollector(t, c, func(s *sondev1.CollectorSpec) {
+		s.Values = cluster.Values(t, map[string]any{"persistence": stateless["persistence"], "serviceMonitor": map[string]any{"interval": "17s"}})
+	})
+	cluster.AwaitCollector(t, c, sondev1.ConditionReady, "True", "", patience)
+	if err := cluster.Admin.Get(t.Context(), client.ObjectKeyFromObject(monitor), monitor); err != nil || !strings.Contains(fmt.Sprint(monitor.Object["spec"]), "17s") {
+		t.Errorf("%v, %v", monitor.Object["spec"], err)
+	}
+	cluster.DeleteNow(t, c)
+	cluster.Gone(t, monitor, time.Minute)
 }
 
 // Without the consent of the namespace's admin nothing happens, and the status says what to do.
