@@ -4,7 +4,6 @@ package collector
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"sync/atomic"
 	"testing"
@@ -39,8 +38,10 @@ func TestCollectorReleaserKilled(t *testing.T) {
 	cluster.ChangeCollector(t, c, func(s *sondev1.CollectorSpec) {
 		s.Values, s.Upgrade = cluster.Values(t, broken), &sondev1.CollectorAction{Timeout: "1m", Retries: new(int32(100))}
 	})
+	before := c.Status.Job
 	for i := range kills {
-		releaser := runningReleaser(t, ns)
+		releaser := nextReleaser(t, c, before)
+		before = releaser.Labels[batchv1.JobNameLabel]
 		time.Sleep(time.Duration(i) * 700 * time.Millisecond) // at another moment each time
 		cluster.KillProcess(t, releaser, "KILL", "/releaser")
 		cluster.Eventually(t, patience, "the killed releaser's Pod has ended", func(ctx context.Context) error {
@@ -111,21 +112,26 @@ func answering(t *testing.T, pod *corev1.Pod) (requests *count, stop func()) {
 	}
 }
 
-// runningReleaser waits for a Pod in which the releaser runs.
-func runningReleaser(t *testing.T, ns string) (running *corev1.Pod) {
+// nextReleaser waits until the releaser of a Job after this one runs.
+func nextReleaser(t *testing.T, c *sondev1.Collector, before string) (running *corev1.Pod) {
 	t.Helper()
-	cluster.Eventually(t, patience, "a releaser runs", func(ctx context.Context) error {
+	cluster.Eventually(t, patience, "another releaser runs", func(ctx context.Context) error {
+		if err := cluster.Admin.Get(ctx, client.ObjectKeyFromObject(c), c); err != nil {
+			return err
+		}
+		if c.Status.Job == before {
+			return fmt.Errorf("the last Job is %s", before)
+		}
 		var list corev1.PodList
-		if err := cluster.Admin.List(ctx, &list, client.InNamespace(ns), client.HasLabels{batchv1.JobNameLabel}); err != nil {
+		if err := cluster.Admin.List(ctx, &list, client.InNamespace(c.Namespace), client.MatchingLabels{batchv1.JobNameLabel: c.Status.Job}); err != nil {
 			return err
 		}
 		for i := range list.Items {
-			if p := &list.Items[i]; p.Status.Phase == corev1.PodRunning && p.DeletionTimestamp.IsZero() {
-				running = p
+			if running = &list.Items[i]; running.Status.Phase == corev1.PodRunning {
 				return nil
 			}
 		}
-		return errors.New("none")
+		return fmt.Errorf("no Pod of Job %s runs", c.Status.Job)
 	})
 	return running
 }
