@@ -82,7 +82,7 @@ func TestPluginFollow(t *testing.T) {
 // wantNames checks that tshark names a Pod of the capture and one of its peers.
 func wantNames(t *testing.T, file string, from, to *corev1.Pod) {
 	t.Helper()
-	want := fmt.Sprintf("%[1]s/%s\t%[1]s/%s\n", from.Namespace, from.Name, to.Name)
+	want := fmt.Sprintf("%[1]s/%[2]s\t%[1]s/%[3]s\n", from.Namespace, from.Name, to.Name)
 	if shown := wireshark.Run(t, "tshark", "-N", "n", "-r", file, "-T", "fields", "-e", "ip.src_host", "-e", "ip.dst_host"); !strings.Contains(shown, want) {
 		first, _, _ := strings.Cut(shown, "\n")
 		t.Errorf("%s has no packet %q; the first one is %q", filepath.Base(file), want, first)
