@@ -121,9 +121,9 @@ func TestDecode(t *testing.T) {
 	}
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
-			var d decoder
-			p := d.decode(tc.link, tc.data)
-			if got := p.protocol + " " + p.from.String() + " " + p.to.String(); got != tc.want {
+			var d Decoder
+			p := d.Decode(tc.link, tc.data, len(tc.data))
+			if got := p.Protocol + " " + p.From.String() + " " + p.To.String(); got != tc.want {
 				t.Errorf("%s, want %s", got, tc.want)
 			}
 		})
@@ -239,13 +239,16 @@ func FuzzDecode(f *testing.F) {
 	f.Add(uint16(101), []byte{0x60, 0, 0, 0, 0, 8, 44, 64})
 	f.Add(uint16(113), make([]byte, 20))
 	f.Fuzz(func(t *testing.T, link uint16, data []byte) {
-		var d decoder
-		p := d.decode(pcapng.LinkType(link), data)
-		if p.protocol == "" {
+		var d Decoder
+		p := d.Decode(pcapng.LinkType(link), data, len(data)+100)
+		if p.Protocol == "" {
 			t.Error("a packet without a protocol")
 		}
-		if p.from.IsValid() != p.to.IsValid() {
-			t.Errorf("one address: %v and %v", p.from, p.to)
+		if p.From.IsValid() != p.To.IsValid() {
+			t.Errorf("one address: %v and %v", p.From, p.To)
+		}
+		if len(p.Transport) > p.TransportLength {
+			t.Errorf("%d bytes of transport, of %d on the wire", len(p.Transport), p.TransportLength)
 		}
 	})
 }

@@ -19,7 +19,7 @@ func (n names) learn(iface *pcapng.Interface, p *pcapng.Packet, source netip.Add
 	if p.Flags.Direction() != pcapng.Outbound || !source.IsGlobalUnicast() || iface.Name == "lo" {
 		return
 	}
-	pod := podOf(iface.Description)
+	pod := PodOf(iface)
 	if pod == "" {
 		return
 	}
@@ -33,9 +33,10 @@ func (n names) learn(iface *pcapng.Interface, p *pcapng.Packet, source netip.Add
 	}
 }
 
-// podOf reads "namespace/pod, node name", as the probe describes its interfaces.
-func podOf(description string) string {
-	pod, _, ok := strings.Cut(description, ", node ")
+// PodOf returns "namespace/name" of the Pod whose interface this is; empty if the file does not say it. The probe describes
+// interfaces as "namespace/name, node name".
+func PodOf(iface *pcapng.Interface) string {
+	pod, _, ok := strings.Cut(iface.Description, ", node ")
 	if !ok || strings.Count(pod, "/") != 1 || strings.ContainsRune(pod, ' ') {
 		return ""
 	}
