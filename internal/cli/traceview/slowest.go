@@ -11,6 +11,9 @@ import (
 	"github.com/sonde-operator/sonde/internal/wire/tracefmt"
 )
 
+// slowRows is how many of the slowest calls are kept. Text shows topRows of them.
+const slowRows = 50
+
 // slowCalls are the slowest calls and the distribution of durations.
 type slowCalls struct {
 	top []slowCall
@@ -29,7 +32,7 @@ func (s *slowCalls) add(from *Source, r *tracefmt.Record) {
 		return
 	}
 	s.byBits[bits.Len64(uint64(r.Took))]++
-	if len(s.top) == topRows && r.Took <= s.top[topRows-1].took {
+	if len(s.top) == slowRows && r.Took <= s.top[slowRows-1].took {
 		return
 	}
 	at := slices.IndexFunc(s.top, func(c slowCall) bool { return c.took < r.Took })
@@ -39,7 +42,7 @@ func (s *slowCalls) add(from *Source, r *tracefmt.Record) {
 	s.top = slices.Insert(s.top, at, slowCall{r.Took, from.Pod(), []string{
 		formatDuration(r.Took), clockTime(r.Time), processName(r), string(r.Comm), r.Call, result(r), table.Truncate(description(r, from.arch()), maxText),
 	}})
-	s.top = s.top[:min(topRows, len(s.top))]
+	s.top = s.top[:min(slowRows, len(s.top))]
 }
 
 func (s *slowCalls) text(b *strings.Builder, pods bool) {
@@ -49,7 +52,7 @@ func (s *slowCalls) text(b *strings.Builder, pods bool) {
 	}
 	b.WriteString("\nSlowest calls:\n")
 	rows := [][]string{{"TOOK", "ENDED", "PROCESS", "NAME", "CALL", "RESULT", "ABOUT"}}
-	for _, c := range s.top {
+	for _, c := range s.top[:min(topRows, len(s.top))] {
 		row := slices.Clone(c.row)
 		if pods {
 			row[2] = quoted(c.pod) + "/" + row[2]
