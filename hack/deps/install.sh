@@ -6,12 +6,18 @@ set -euo pipefail
 list="$(dirname "$0")/packages.txt"
 mapfile -t wanted < <(sed 's/#.*//; s/[[:space:]]*$//; /^$/d' "$list")
 
+provided="$(dpkg-query --show --showformat='${db:Status-Status}, ${Provides},\n')"
 missing=()
 for package in "${wanted[@]}"; do
   # Only "installed" counts: a removed package may still have its configuration here.
-  if [ "$(dpkg-query --show --showformat='${db:Status-Status}' "$package" 2>/dev/null || true)" != installed ]; then
-    missing+=("$package")
+  if [ "$(dpkg-query --show --showformat='${db:Status-Status}' "$package" 2>/dev/null || true)" = installed ]; then
+    continue
   fi
+  # Another package may provide it: NodeSource's nodejs has npm, and conflicts with Debian's.
+  if grep -q "^installed,.* $package," <<<"$provided"; then
+    continue
+  fi
+  missing+=("$package")
 done
 
 if [ ${#missing[@]} -eq 0 ]; then
