@@ -43,6 +43,23 @@ type saveOptions struct {
 // attach follows a capture until it has ended, saves it, prints the report, and deletes the capture if asked to. The
 // commands capture, trace and download share it.
 func (p *plugin) attach(ctx context.Context, conn *connection, c v1alpha1.Capture, opts saveOptions) error {
+	r, saved, err := p.collect(ctx, conn, c, opts)
+	if err != nil {
+		return err
+	}
+	err = p.print(r, saved, opts)
+	p.remove(ctx, conn, c, r, opts)
+	if err != nil {
+		return err
+	}
+	if code := r.ExitCode(); code != report.ExitOK {
+		return exitCode(code)
+	}
+	return nil
+}
+
+// collect follows a capture until it has ended, and saves it.
+func (p *plugin) collect(ctx context.Context, conn *connection, c v1alpha1.Capture, opts saveOptions) (report.Report, capture.Saved, error) {
 	// If the reader of a pipe exits early, as head does, the plugin must still report and clean up the
 	// cluster.
 	signal.Ignore(syscall.SIGPIPE)
@@ -50,7 +67,7 @@ func (p *plugin) attach(ctx context.Context, conn *connection, c v1alpha1.Captur
 	defer p.closeAccess(ctx, access)
 	endpoint, err := results.NewClient(conn.config, p.operatorNamespace, c, access, results.DefaultTiming)
 	if err != nil {
-		return err
+		return report.Report{}, capture.Saved{}, err
 	}
 	display := p.display()
 	endpoint.OnBusy = func(reason string) { display.PrintLine("Waiting to download: " + reason) }
@@ -63,20 +80,12 @@ func (p *plugin) attach(ctx context.Context, conn *connection, c v1alpha1.Captur
 	saved, err := p.followAndSave(ctx, &session{conn, endpoint, display, lines, addresses}, s, opts)
 	display.Close()
 	if err != nil {
-		return p.printRemaining(s.Capture, err)
+		return report.Report{}, saved, p.printRemaining(s.Capture, err)
 	}
 	r := report.New(s.Capture, s.Pods(), saved)
 	lines.addNote(saved, &r)
 	addresses.addNote(&r)
-	err = p.print(r, saved, opts)
-	p.remove(ctx, conn, s.Capture, r, opts)
-	if err != nil {
-		return err
-	}
-	if code := r.ExitCode(); code != report.ExitOK {
-		return exitCode(code)
-	}
-	return nil
+	return r, saved, nil
 }
 
 // session holds the connections and displays of one attach.

@@ -80,7 +80,7 @@ func (p *plugin) command() *cobra.Command {
 	root.PersistentFlags().StringVar(&p.operatorNamespace, "operator-namespace", defaultOperatorNamespace,
 		"Namespace that Sonde is installed in")
 	root.AddCommand(
-		newCapture(p), newFollow(p), newDownload(p), newGet(p), newStop(p), newDelete(p), newConversations(p), newTrace(p),
+		newCapture(p), newFollow(p), newDownload(p), newGet(p), newStop(p), newDelete(p), newConversations(p), newReport(p), newTrace(p),
 		newIntercept(p), newIntercepts(p), newDown(p),
 		newFluentPVC(p), newCollector(p), newDoctor(p), newMustGather(p), newVersion(p), newOptions(p),
 	)
