@@ -265,7 +265,7 @@ fmt: ## Format the code.
 
 # Tests that use the kernel need root. Where root is promised, a skip is a failure. Two packages at a time, of at most 1 GiB
 # each under the race detector, fit in 8 GiB on any number of processors.
-UNIT := ./api/... ./agents/... ./client/... ./cmd/... ./controllers/... ./internal/... ./webhooks/... ./test/bench/... ./test/filters/... ./test/frames/... ./test/installer/... ./test/layout/... ./test/newkind/... ./test/numbered/... ./test/rights/...
+UNIT := ./api/... ./agents/... ./client/... ./cmd/... ./controllers/... ./internal/... ./webhooks/... ./test/bench/... ./test/filters/... ./test/frames/... ./test/installer/... ./test/layout/... ./test/newkind/... ./test/numbered/... ./test/report/... ./test/rights/...
 PRIVILEGED := $(if $(filter 0,$(shell id -u)),1,)
 
 .PHONY: test-unit
