@@ -6,9 +6,11 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"fmt"
+	"strings"
 	"sync"
 	"time"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -47,7 +49,7 @@ func (a *Access) Token(ctx context.Context) (Token, error) {
 		token, hash := newToken()
 		object := a.build(hash)
 		if err := a.client.Create(ctx, object); err != nil {
-			return Token{}, fmt.Errorf("create a ResultAccess: %w", err)
+			return Token{}, a.refused(err)
 		}
 		a.token, a.createdAt = Token{Text: token, Access: object.UID}, a.clock.Now()
 		a.objects = append(a.objects, object)
@@ -55,6 +57,14 @@ func (a *Access) Token(ctx context.Context) (Token, error) {
 	current := a.token
 	current.Age = a.clock.Since(a.createdAt)
 	return current, nil
+}
+
+// refused adds to a refusal by RBAC what to ask for. A refusal by the webhook says that itself.
+func (a *Access) refused(err error) error {
+	if apierrors.IsForbidden(err) && strings.Contains(err.Error(), " cannot create ") {
+		return fmt.Errorf("create a ResultAccess: %w: ask an admin for the ClusterRole sonde-edit in namespace %s", err, a.capture.GetNamespace())
+	}
+	return fmt.Errorf("create a ResultAccess: %w", err)
 }
 
 // Invalidate makes Token create a new token, because this one was refused.

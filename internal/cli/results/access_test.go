@@ -6,6 +6,7 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"strings"
 	"testing"
 	"time"
 
@@ -113,5 +114,20 @@ func TestAccessRefused(t *testing.T) {
 	})
 	if _, err := a.Token(t.Context()); !apierrors.IsForbidden(err) {
 		t.Errorf("error %v does not hold the API server's", err)
+	}
+}
+
+// A user whom RBAC refuses learns what to ask for. A webhook's refusal is left as it is.
+func TestAccessWithoutTheRole(t *testing.T) {
+	for message, want := range map[string]bool{`User "ann" cannot create resource "resultaccesses"`: true, "user ann lacks the verb capture": false} {
+		a, _, _ := newAccess(t, interceptor.Funcs{
+			Create: func(context.Context, client.WithWatch, client.Object, ...client.CreateOption) error {
+				return apierrors.NewForbidden(v1alpha1.GroupVersion.WithResource("resultaccesses").GroupResource(), "", errors.New(message))
+			},
+		})
+		_, err := a.Token(t.Context())
+		if !apierrors.IsForbidden(err) || strings.Contains(err.Error(), "ask an admin for the ClusterRole sonde-edit in namespace shop") != want {
+			t.Errorf("%s: %v", message, err)
+		}
 	}
 }
