@@ -14,7 +14,11 @@ import (
 type packet struct {
 	protocol string
 	from, to netip.AddrPort
+	segment  segment
 }
+
+// segment is the part of a TCP stream in a packet: its first byte, and its length in bytes. Zero is none.
+type segment struct{ first, length uint32 }
 
 // decoder reads headers. One decoder is used for a whole file, because it reuses gopacket's layers.
 type decoder struct {
@@ -91,11 +95,11 @@ func (d *decoder) ipv4(data []byte) packet {
 	if d.ip4.DecodeFromBytes(data, gopacket.NilDecodeFeedback) != nil {
 		return packet{protocol: "IPv4"}
 	}
-	payload := d.ip4.Payload
+	payload, length := d.ip4.Payload, int(d.ip4.Length)-4*int(d.ip4.IHL)
 	if d.ip4.FragOffset != 0 {
 		payload = nil
 	}
-	return transport(d.ip4.Protocol, d.ip4.SrcIP, d.ip4.DstIP, payload)
+	return transport(d.ip4.Protocol, d.ip4.SrcIP, d.ip4.DstIP, payload, length)
 }
 
 func (d *decoder) ipv6(data []byte) packet {
@@ -108,12 +112,15 @@ func (d *decoder) ipv6(data []byte) packet {
 		}
 		payload = data[40:]
 	}
-	next := d.ip6.NextHeader
+	next, length := d.ip6.NextHeader, int(d.ip6.Length)
 	if d.ip6.HopByHop != nil {
 		next = d.ip6.HopByHop.NextHeader
+		length -= d.ip6.HopByHop.ActualLength
 	}
+	length -= len(payload)
 	next, payload = d.extensions(next, payload)
-	return transport(next, d.ip6.SrcIP, d.ip6.DstIP, payload)
+	length += len(payload)
+	return transport(next, d.ip6.SrcIP, d.ip6.DstIP, payload, length)
 }
 
 // extensions skips the extension headers of IPv6 and returns the payload. Fragments other than the first
@@ -142,8 +149,9 @@ func (d *decoder) extensions(next layers.IPProtocol, data []byte) (layers.IPProt
 	return next, nil
 }
 
-// transport reads only the ports. They are the first four bytes, so a short snap length still includes them.
-func transport(proto layers.IPProtocol, from, to, payload []byte) packet {
+// transport reads only the ports, which a short snap length still includes, and which part of a TCP stream a packet has. length is the
+// payload's on the wire, in bytes.
+func transport(proto layers.IPProtocol, from, to, payload []byte, length int) packet {
 	var source, destination uint16
 	switch proto {
 	case layers.IPProtocolTCP, layers.IPProtocolUDP, layers.IPProtocolUDPLite, layers.IPProtocolSCTP:
@@ -152,7 +160,24 @@ func transport(proto layers.IPProtocol, from, to, payload []byte) packet {
 		}
 	default:
 	}
-	return packet{protocol: name(proto), from: endpoint(from, source), to: endpoint(to, destination)}
+	p := packet{protocol: name(proto), from: endpoint(from, source), to: endpoint(to, destination)}
+	if proto == layers.IPProtocolTCP {
+		p.segment = segmentOf(payload, length)
+	}
+	return p
+}
+
+// segmentOf reads a TCP header.
+func segmentOf(tcp []byte, length int) segment {
+	const offsetAt = 12
+	if len(tcp) <= offsetAt {
+		return segment{}
+	}
+	header := int(tcp[offsetAt]>>4) * 4
+	if length <= header {
+		return segment{}
+	}
+	return segment{first: binary.BigEndian.Uint32(tcp[4:]), length: uint32(length - header)}
 }
 
 // name returns the name that tcpdump and Wireshark use.
