@@ -75,6 +75,9 @@ func newAPIServer(t *testing.T, more ...kind.Capture) *apiServer {
 	}
 	mux.HandleFunc("GET /api/v1/namespaces/shop/pods", s.pods)
 	mux.HandleFunc("GET /api/v1/namespaces/shop/services", s.services)
+	for _, plural := range []string{"deployments", "statefulsets", "daemonsets"} {
+		mux.HandleFunc("GET /apis/apps/v1/namespaces/shop/"+plural, s.workloads)
+	}
 	mux.HandleFunc("POST "+kinds+"namespaces/shop/resultaccesses", s.grant)
 	mux.HandleFunc("DELETE "+kinds+"namespaces/shop/resultaccesses/{name}", s.revoke)
 	server := httptest.NewServer(mux)
@@ -159,6 +162,10 @@ func (s *apiServer) create(k kind.Capture, w http.ResponseWriter, r *http.Reques
 	s.created = append(s.created, copyOf(c).CaptureSpec())
 	if s.refuse != nil {
 		s.fail(w, s.refuse)
+		return
+	}
+	if r.URL.Query().Get("dryRun") != "" {
+		s.answer(w, http.StatusCreated, c)
 		return
 	}
 	if c.GetName() == "" {
@@ -267,6 +274,18 @@ func (s *apiServer) remove(k kind.Capture, w http.ResponseWriter, r *http.Reques
 	s.answer(w, http.StatusOK, metav1.Status{TypeMeta: metav1.TypeMeta{Kind: "Status", APIVersion: "v1"}, Status: metav1.StatusSuccess})
 }
 
+// workloads lists one Deployment; other kinds are forbidden.
+func (s *apiServer) workloads(w http.ResponseWriter, r *http.Request) {
+	if !strings.HasSuffix(r.URL.Path, "/deployments") {
+		s.fail(w, apierrors.NewForbidden(v1alpha1.GroupVersion.WithResource("x").GroupResource(), "", nil))
+		return
+	}
+	s.answer(w, http.StatusOK, metav1.PartialObjectMetadataList{
+		TypeMeta: metav1.TypeMeta{APIVersion: "meta.k8s.io/v1", Kind: "PartialObjectMetadataList"},
+		Items:    []metav1.PartialObjectMetadata{{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "web"}}},
+	})
+}
+
 func (s *apiServer) grant(w http.ResponseWriter, r *http.Request) {
 	ra := &v1alpha1.ResultAccess{}
 	if err := json.NewDecoder(r.Body).Decode(ra); err != nil {
@@ -291,15 +310,16 @@ func (s *apiServer) progress(k kind.Capture, w http.ResponseWriter, r *http.Requ
 	if r.Header.Get("X-Sonde-Token") == "" {
 		s.t.Error("progress without a token")
 	}
-	account := `{"v":1,"state":"capturing","seen":%[1]d,"packets":%[1]d}`
+	account, name := `{"v":1,"state":"capturing","seen":%[1]d,"packets":%[1]d`, "web-1-qwer.pcapng"
 	if k.Name == kind.Trace.Name {
-		account = `{"v":3,"state":"capturing","seen":%[1]d,"events":%[1]d}`
-		s.mu.Lock()
-		if _, ok := s.files["u1/web-1-qwer.ndjson"]; ok {
-			account = `{"v":3,"state":"capturing","seen":%[1]d,"events":%[1]d,"files":[{"name":"web-1-qwer.ndjson","bytes":1}]}`
-		}
-		s.mu.Unlock()
+		account, name = `{"v":3,"state":"capturing","seen":%[1]d,"events":%[1]d`, "web-1-qwer.ndjson"
 	}
+	s.mu.Lock()
+	if _, ok := s.files["u1/"+name]; ok {
+		account += `,"files":[{"name":"` + name + `","bytes":1}]`
+	}
+	s.mu.Unlock()
+	account += "}"
 	for n := 0; ; n++ {
 		s.mu.Lock()
 		c := s.named(k, r)
