@@ -66,10 +66,15 @@ func newWorld(t *testing.T, delay time.Duration) *world {
 	return w
 }
 
+// update says that a Pod has a file.
+func update(name string) results.Update {
+	return results.Update{UID: name, Account: &account.Account{Files: []account.File{{Name: name + ".pcapng"}}}}
+}
+
 // join adds a Pod with one interface.
 func (w *world) join(name string) *fakePod {
 	w.t.Helper()
-	w.Update(results.Update{UID: name, Account: &account.Account{Files: []account.File{{Name: name + ".pcapng"}}}})
+	w.Update(update(name))
 	p := <-w.pods
 	w.write(p, pcapng.AppendSection(nil, &pcapng.Section{Comments: []string{name}}), pcapng.AppendInterface(nil, &pcapng.Interface{Name: name + "/eth0", LinkType: pcapng.LinkTypeEthernet}))
 	return p
