@@ -42,6 +42,8 @@ Exit code: 0 everything is saved; 3 a file is saved, but packets are or may be m
 130 interrupted.`,
 		Example: captureExamples,
 		Args:    oneArgument("TARGET, like deploy/web"),
+
+		ValidArgsFunction: p.completeTarget,
 		PreRunE: func(cmd *cobra.Command, _ []string) error {
 			return errors.Join(rejectZero(cmd, "snap-length", "max-packets"), rejectEmpty(cmd, "for", "max-bytes", "rotate", "interface", "engine"))
 		},

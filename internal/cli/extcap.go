@@ -85,6 +85,7 @@ func newExtcapUninstall(p *plugin) *cobra.Command {
 
 func addExtcapDir(cmd *cobra.Command, dir *string) {
 	cmd.Flags().StringVar(dir, "dir", "", "Folder of the entry (default Wireshark's personal extcap folder)")
+	_ = cmd.MarkFlagDirname("dir") // it exists
 }
 
 func extcapSystem(cmd *cobra.Command) extcap.System {

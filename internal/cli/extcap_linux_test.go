@@ -10,6 +10,7 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/cli-runtime/pkg/genericiooptions"
@@ -63,6 +64,26 @@ func TestExtcapWithTshark(t *testing.T) {
 	}
 	if len(s.captures) != 1 {
 		t.Errorf("%d captures are left, want the one that ran", len(s.captures))
+	}
+
+	// tshark ends a capture that runs: it is stopped and deleted.
+	s.mu.Lock()
+	s.onCreate = s.twoPods(v1alpha1.PhaseCapturing)
+	s.mu.Unlock()
+	out, err = exec.CommandContext(t.Context(), "tshark", "-i", "sonde-deploy-web", "-a", "duration:3", "-w", file).CombinedOutput()
+	if err != nil || strings.Contains(string(out), "rror") {
+		t.Errorf("%v\n%s", err, out)
+	}
+	for deadline := time.Now().Add(20 * time.Second); ; time.Sleep(50 * time.Millisecond) {
+		s.mu.Lock()
+		left := len(s.captures)
+		s.mu.Unlock()
+		if left == 1 {
+			break
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("%d captures are left\n%s", left, out)
+		}
 	}
 }
 

@@ -14,8 +14,6 @@ import (
 
 	"github.com/spf13/cobra"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/sonde-operator/sonde/api/v1alpha1"
@@ -90,14 +88,6 @@ func (c *extcapRun) run(ctx context.Context) error {
 	return errors.New("wireshark calls this command; to add it to Wireshark run kubectl sonde extcap install")
 }
 
-// workloads that can be captured, by the kind of their interface.
-var workloads = []struct {
-	extcap.Kind
-	list string
-}{
-	{extcap.Deployment, "DeploymentList"}, {extcap.StatefulSet, "StatefulSetList"}, {extcap.DaemonSet, "DaemonSetList"},
-}
-
 // list returns what can be captured in the current namespace. What the user may not list is left out, as is all of a cluster that does not
 // answer: the interface whose target is an option is always there.
 func (c *extcapRun) list(ctx context.Context) []extcap.Interface {
@@ -112,17 +102,7 @@ func (c *extcapRun) list(ctx context.Context) []extcap.Interface {
 	for _, name := range running {
 		all = append(all, extcap.Interface{Kind: extcap.Running, Name: name, Namespace: conn.namespace})
 	}
-	for _, w := range workloads {
-		list := &metav1.PartialObjectMetadataList{}
-		list.SetGroupVersionKind(schema.GroupVersionKind{Group: "apps", Version: "v1", Kind: w.list})
-		if conn.client.List(ctx, list, client.InNamespace(conn.namespace)) != nil {
-			continue
-		}
-		for i := range list.Items {
-			all = append(all, extcap.Interface{Kind: w.Kind, Name: list.Items[i].Name, Namespace: conn.namespace})
-		}
-	}
-	return all
+	return append(all, workloads(ctx, conn)...)
 }
 
 // options of an interface.

@@ -45,6 +45,8 @@ Exit code: 0 everything is saved; 3 a file is saved, but events are or may be mi
 130 interrupted. Events that the tracer lost are counted in the summary and do not change the exit code.`,
 		Example: traceExamples,
 		Args:    oneArgument("TARGET, like deploy/web, or the command read"),
+
+		ValidArgsFunction: p.completeTarget,
 		PreRunE: func(cmd *cobra.Command, _ []string) error {
 			return errors.Join(rejectZero(cmd, "max-events"),
 				rejectEmpty(cmd, "for", "events", "container", "command", "min-latency", "max-bytes", "format", "gate-timeout", "gate-on-timeout"))
