@@ -26,8 +26,9 @@ import (
 // apiServer simulates the parts of the API server and of the operator that the plugin uses: the kinds, watches of one capture, and
 // the proxied results endpoint.
 type apiServer struct {
-	t   *testing.T
+	t   testing.TB
 	url string
+	mux *http.ServeMux
 
 	mu       sync.Mutex
 	captures map[string]v1alpha1.Capture // by RESOURCE/NAME
@@ -48,7 +49,7 @@ type apiServer struct {
 }
 
 // newAPIServer serves PacketCaptures, like an older operator, and more kinds.
-func newAPIServer(t *testing.T, more ...kind.Capture) *apiServer {
+func newAPIServer(t testing.TB, more ...kind.Capture) *apiServer {
 	t.Helper()
 	s := &apiServer{t: t, podIP: "10.0.0.1", captures: map[string]v1alpha1.Capture{}, changed: make(chan struct{}), files: map[string][]byte{}}
 	const kinds = "/apis/monitoring.openshift.tpg/v1alpha1/"
@@ -80,6 +81,7 @@ func newAPIServer(t *testing.T, more ...kind.Capture) *apiServer {
 	}
 	mux.HandleFunc("POST "+kinds+"namespaces/shop/resultaccesses", s.grant)
 	mux.HandleFunc("DELETE "+kinds+"namespaces/shop/resultaccesses/{name}", s.revoke)
+	s.mux = mux
 	server := httptest.NewServer(mux)
 	t.Cleanup(server.CloseClientConnections)
 	s.url = server.URL
@@ -402,7 +404,7 @@ func packets(times ...uint64) []byte {
 }
 
 // events returns the trace of a Pod with one event at each second.
-func events(t *testing.T, pod, uid string, lost map[string]uint64, seconds ...uint64) []byte {
+func events(t testing.TB, pod, uid string, lost map[string]uint64, seconds ...uint64) []byte {
 	t.Helper()
 	b, err := tracefmt.AppendHeader(nil, tracefmt.Header{Namespace: "shop", Pod: pod, PodUID: uid})
 	if err != nil {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"runtime/debug"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -75,7 +76,12 @@ type packetStream struct {
 	viewer *wireshark.Viewer // nil unless Wireshark was started
 	result follow.Result
 	err    error
+
+	memoryBefore int64
 }
+
+// streamMemory is above what a stream needs, in bytes. Up to it the runtime would not collect garbage often; above it, it does.
+const streamMemory = 56 << 20
 
 func (p *plugin) newPacketStream(ctx context.Context, endpoint *results.Client, c v1alpha1.Capture, o streamOptions) (*packetStream, error) {
 	s := &packetStream{}
@@ -96,6 +102,7 @@ func (p *plugin) newPacketStream(ctx context.Context, endpoint *results.Client, 
 			}()
 		}
 	}
+	s.memoryBefore = debug.SetMemoryLimit(streamMemory)
 	s.stream = p.newStream(ctx, endpoint, c, o, out)
 	return s, nil
 }
@@ -112,6 +119,7 @@ func (s *packetStream) update(u results.Update) { s.stream.Update(u) }
 
 func (s *packetStream) finish(ctx context.Context) {
 	s.result, s.err = s.stream.Finish(ctx)
+	debug.SetMemoryLimit(s.memoryBefore) // the merge of files takes more
 	if s.viewer == nil {
 		return
 	}

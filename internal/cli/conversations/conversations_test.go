@@ -267,3 +267,67 @@ func BenchmarkRead(b *testing.B) {
 		}
 	}
 }
+
+// A TCP segment that was sent before counts once, whatever is around it. The same segment at another interface does not count.
+func TestRetransmissions(t *testing.T) {
+	segment := func(six bool, from, to uint16, sequence uint32, data string) []byte {
+		header := tcp(from, to)
+		header.Seq = sequence
+		if six {
+			return frame(t, ethernet(layers.EthernetTypeIPv6), ip6(layers.IPProtocolTCP, "fd00::1", "fd00::2"), header, gopacket.Payload(data))
+		}
+		return frame(t, ethernet(layers.EthernetTypeIPv4), ip4(layers.IPProtocolTCP, "10.0.0.1", "10.0.0.2"), header, gopacket.Payload(data))
+	}
+	one, two := &pcapng.Interface{LinkType: pcapng.LinkTypeEthernet}, &pcapng.Interface{LinkType: pcapng.LinkTypeEthernet}
+	type seen struct {
+		at   *pcapng.Interface
+		data []byte
+	}
+	tests := map[string]struct {
+		packets []seen
+		want    int64
+	}{
+		"in order":             {[]seen{{one, segment(false, 1, 2, 10, "abc")}, {one, segment(false, 1, 2, 13, "def")}}, 0},
+		"again":                {[]seen{{one, segment(false, 1, 2, 10, "abc")}, {one, segment(false, 1, 2, 10, "abc")}}, 1},
+		"a part of it again":   {[]seen{{one, segment(false, 1, 2, 10, "abc")}, {one, segment(false, 1, 2, 11, "b")}}, 1},
+		"partly new":           {[]seen{{one, segment(false, 1, 2, 10, "abc")}, {one, segment(false, 1, 2, 11, "bcd")}}, 0},
+		"IPv6":                 {[]seen{{one, segment(true, 1, 2, 10, "abc")}, {one, segment(true, 1, 2, 10, "abc")}}, 1},
+		"without data":         {[]seen{{one, segment(false, 1, 2, 10, "")}, {one, segment(false, 1, 2, 10, "")}}, 0},
+		"at another interface": {[]seen{{one, segment(false, 1, 2, 10, "abc")}, {two, segment(false, 1, 2, 10, "abc")}}, 0},
+		"around zero":          {[]seen{{one, segment(false, 1, 2, 1<<32-1, "abc")}, {one, segment(false, 1, 2, 2, "def")}}, 0},
+		"cut":                  {[]seen{{one, segment(false, 1, 2, 10, "abc")[:54]}, {one, segment(false, 1, 2, 10, "abc")[:54]}}, 1},
+		"no header":            {[]seen{{one, segment(false, 1, 2, 10, "abc")[:40]}, {one, segment(false, 1, 2, 10, "abc")[:40]}}, 0},
+	}
+	for name, tc := range tests {
+		t.Run(name, func(t *testing.T) {
+			c := NewCounter(10)
+			for _, p := range tc.packets {
+				c.Add(p.at, &pcapng.Packet{Data: p.data, Length: uint32(len(p.data))})
+			}
+			r := c.Result()
+			if len(r.Conversations) != 1 || r.Conversations[0].Retransmissions != tc.want {
+				t.Errorf("%+v, want %d retransmissions", r.Conversations, tc.want)
+			}
+		})
+	}
+}
+
+// A full Counter counts other conversations together, and has room when old ones are forgotten.
+func TestForget(t *testing.T) {
+	c := NewCounter(1)
+	iface := &pcapng.Interface{LinkType: pcapng.LinkTypeEthernet}
+	add := func(port uint16, at uint64) {
+		data := frame(t, ethernet(layers.EthernetTypeIPv4), ip4(layers.IPProtocolUDP, "10.0.0.1", "10.0.0.2"), udp(port, 53))
+		c.Add(iface, &pcapng.Packet{Time: at, Data: data, Length: uint32(len(data))})
+	}
+	add(1, 10)
+	add(2, 20)
+	if r := c.Result(); len(r.Conversations) != 1 || r.Other.Packets != 1 {
+		t.Errorf("%+v", r)
+	}
+	c.Forget(time.Unix(0, 15))
+	add(3, 30)
+	if r := c.Result(); len(r.Conversations) != 1 || r.Conversations[0].A.Port() != 3 || r.Total.Packets != 3 {
+		t.Errorf("%+v", r)
+	}
+}

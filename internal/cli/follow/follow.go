@@ -22,8 +22,10 @@ import (
 const (
 	// DefaultDelay of a packet.
 	DefaultDelay = time.Second
-	// maxBuffered is how many bytes of packets wait at most. Above it, packets leave early.
-	maxBuffered = 24 << 20
+	// maxBuffered is how many bytes of packets wait at most. Above it, packets leave early, until keptBuffered bytes are left: 0.4 s of 50
+	// MB/s, so that packets which the keepers send every 0.25 s are still sorted.
+	maxBuffered  = 24 << 20
+	keptBuffered = 20 << 20
 	// tick is how often packets leave.
 	tick = 50 * time.Millisecond
 	// drainTime is how long Finish waits while nothing is read or written, and maxDrain how long at most, unless the stream is complete.
@@ -72,6 +74,7 @@ type Stream struct {
 	o       Options
 	pods    *podstreams.Group
 	cancel  context.CancelFunc
+	full    chan struct{} // the queue has no room
 	stop    chan struct{} // no more packets will come
 	written chan struct{} // closed when all is written
 
@@ -94,7 +97,7 @@ func New(ctx context.Context, o Options) *Stream {
 		o.Delay = DefaultDelay
 	}
 	ctx, cancel := context.WithCancel(ctx)
-	s := &Stream{o: o, cancel: cancel, stop: make(chan struct{}), written: make(chan struct{}), lost: map[uint32]uint64{}}
+	s := &Stream{o: o, cancel: cancel, full: make(chan struct{}, 1), stop: make(chan struct{}), written: make(chan struct{}), lost: map[uint32]uint64{}}
 	s.result.Read = map[string]int64{}
 	s.room = sync.NewCond(&s.mu)
 	s.pods = podstreams.New(ctx, podstreams.Options{Suffix: fileSuffix, Read: s.readPod})
@@ -199,6 +202,7 @@ func (s *Stream) write() {
 	for last := false; !last; {
 		select {
 		case <-ticks.C:
+		case <-s.full:
 		case <-s.stop:
 			last = true
 		}
@@ -223,7 +227,7 @@ func (s *Stream) take(buf []byte, now time.Time, last bool) (out []byte, more bo
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	buf, s.control = append(buf, s.control...), s.control[:0]
-	s.queue.advance(now.Add(-s.o.Delay), maxBuffered/2, last)
+	s.queue.advance(now.Add(-s.o.Delay), keptBuffered, last)
 	for len(buf) < batch && s.queue.leads() {
 		at, block := s.queue.Pop()
 		if at < s.last {

@@ -74,6 +74,10 @@ func (s *Stream) add(p *pod, at uint64) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for s.queue.Bytes() > maxBuffered && p.ctx.Err() == nil {
+		select {
+		case s.full <- struct{}{}:
+		default:
+		}
 		s.room.Wait()
 	}
 	if p.ctx.Err() != nil {

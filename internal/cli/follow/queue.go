@@ -37,7 +37,7 @@ func (q *queue) push(at uint64, block []byte, now time.Time) {
 }
 
 // advance lets packets leave up to the latest time of those that came before a moment. If more than most bytes wait, the oldest leave
-// early; at the end all do.
+// early, by spans of their arrival; at the end all do.
 func (q *queue) advance(before time.Time, most int, all bool) {
 	if all {
 		q.until = ^uint64(0)
