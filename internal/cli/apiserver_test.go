@@ -49,9 +49,9 @@ type apiServer struct {
 }
 
 // newAPIServer serves PacketCaptures, like an older operator, and more kinds.
-func newAPIServer(t testing.TB, more ...kind.Capture) *apiServer {
-	t.Helper()
-	s := &apiServer{t: t, podIP: "10.0.0.1", captures: map[string]v1alpha1.Capture{}, changed: make(chan struct{}), files: map[string][]byte{}}
+func newAPIServer(tb testing.TB, more ...kind.Capture) *apiServer {
+	tb.Helper()
+	s := &apiServer{t: tb, podIP: "10.0.0.1", captures: map[string]v1alpha1.Capture{}, changed: make(chan struct{}), files: map[string][]byte{}}
 	const kinds = "/apis/monitoring.openshift.tpg/v1alpha1/"
 	const proxied = "/api/v1/namespaces/sonde-system/services/https:sonde-results:https/proxy/v1/namespaces/shop/"
 	mux := http.NewServeMux()
@@ -83,7 +83,7 @@ func newAPIServer(t testing.TB, more ...kind.Capture) *apiServer {
 	mux.HandleFunc("DELETE "+kinds+"namespaces/shop/resultaccesses/{name}", s.revoke)
 	s.mux = mux
 	server := httptest.NewServer(mux)
-	t.Cleanup(server.CloseClientConnections)
+	tb.Cleanup(server.CloseClientConnections)
 	s.url = server.URL
 	return s
 }
@@ -404,11 +404,11 @@ func packets(times ...uint64) []byte {
 }
 
 // events returns the trace of a Pod with one event at each second.
-func events(t testing.TB, pod, uid string, lost map[string]uint64, seconds ...uint64) []byte {
-	t.Helper()
+func events(tb testing.TB, pod, uid string, lost map[string]uint64, seconds ...uint64) []byte {
+	tb.Helper()
 	b, err := tracefmt.AppendHeader(nil, tracefmt.Header{Namespace: "shop", Pod: pod, PodUID: uid})
 	if err != nil {
-		t.Error(err)
+		tb.Error(err)
 	}
 	var lines tracefmt.Encoder
 	for _, at := range seconds {
@@ -419,7 +419,7 @@ func events(t testing.TB, pod, uid string, lost map[string]uint64, seconds ...ui
 	}
 	b, err = tracefmt.AppendAccount(b, tracefmt.Account{Written: uint64(len(seconds)), Lost: lost, Complete: true, Reason: "Duration"})
 	if err != nil {
-		t.Error(err)
+		tb.Error(err)
 	}
 	return b
 }
