@@ -51,7 +51,7 @@ func (k *keeper) blocks(ctx context.Context, _, _ string, newest bool, onGap fun
 	var gap uint64
 	for _, b := range writes {
 		patience := time.Millisecond
-		if !newest {
+		if !newest || len(b) < largePacket { // blocks that are no packets are never left out
 			patience = time.Hour
 		}
 		select {
