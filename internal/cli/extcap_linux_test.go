@@ -70,7 +70,7 @@ func TestExtcapWithTshark(t *testing.T) {
 	s.mu.Lock()
 	s.onCreate = s.twoPods(v1alpha1.PhaseCapturing)
 	s.mu.Unlock()
-	out, err = exec.CommandContext(t.Context(), "tshark", "-i", "sonde-deploy-web", "-a", "duration:3", "-w", file).CombinedOutput()
+	out, err = exec.CommandContext(t.Context(), "tshark", "-i", "sonde-deploy-web", "-a", "duration:2", "-w", file).CombinedOutput()
 	if err != nil || strings.Contains(string(out), "rror") {
 		t.Errorf("%v\n%s", err, out)
 	}
