@@ -20,6 +20,7 @@ func main() {
 	os.Exit(cli.Main(context.Background(), os.Args[1:], cli.Options{
 		Streams:  genericiooptions.IOStreams{In: os.Stdin, Out: os.Stdout, ErrOut: os.Stderr},
 		Terminal: terminal(),
+		Keyboard: keyboard(),
 		Colour:   colour(),
 		Width:    width(),
 		Signals:  signals,
@@ -32,6 +33,14 @@ func terminal() *os.File {
 		return nil
 	}
 	return os.Stderr
+}
+
+// keyboard returns standard input if it is a terminal.
+func keyboard() *os.File {
+	if !term.IsTerminal(int(os.Stdin.Fd())) {
+		return nil
+	}
+	return os.Stdin
 }
 
 // colour reports whether standard output is a terminal with colours that the user has not disabled

@@ -26,8 +26,9 @@ import (
 // apiServer simulates the parts of the API server and of the operator that the plugin uses: the kinds, watches of one capture, and
 // the proxied results endpoint.
 type apiServer struct {
-	t   *testing.T
+	t   testing.TB
 	url string
+	mux *http.ServeMux
 
 	mu       sync.Mutex
 	captures map[string]v1alpha1.Capture // by RESOURCE/NAME
@@ -48,9 +49,9 @@ type apiServer struct {
 }
 
 // newAPIServer serves PacketCaptures, like an older operator, and more kinds.
-func newAPIServer(t *testing.T, more ...kind.Capture) *apiServer {
-	t.Helper()
-	s := &apiServer{t: t, podIP: "10.0.0.1", captures: map[string]v1alpha1.Capture{}, changed: make(chan struct{}), files: map[string][]byte{}}
+func newAPIServer(tb testing.TB, more ...kind.Capture) *apiServer {
+	tb.Helper()
+	s := &apiServer{t: tb, podIP: "10.0.0.1", captures: map[string]v1alpha1.Capture{}, changed: make(chan struct{}), files: map[string][]byte{}}
 	const kinds = "/apis/monitoring.openshift.tpg/v1alpha1/"
 	const proxied = "/api/v1/namespaces/sonde-system/services/https:sonde-results:https/proxy/v1/namespaces/shop/"
 	mux := http.NewServeMux()
@@ -75,10 +76,14 @@ func newAPIServer(t *testing.T, more ...kind.Capture) *apiServer {
 	}
 	mux.HandleFunc("GET /api/v1/namespaces/shop/pods", s.pods)
 	mux.HandleFunc("GET /api/v1/namespaces/shop/services", s.services)
+	for _, plural := range []string{"deployments", "statefulsets", "daemonsets"} {
+		mux.HandleFunc("GET /apis/apps/v1/namespaces/shop/"+plural, s.workloads)
+	}
 	mux.HandleFunc("POST "+kinds+"namespaces/shop/resultaccesses", s.grant)
 	mux.HandleFunc("DELETE "+kinds+"namespaces/shop/resultaccesses/{name}", s.revoke)
+	s.mux = mux
 	server := httptest.NewServer(mux)
-	t.Cleanup(server.CloseClientConnections)
+	tb.Cleanup(server.CloseClientConnections)
 	s.url = server.URL
 	return s
 }
@@ -159,6 +164,10 @@ func (s *apiServer) create(k kind.Capture, w http.ResponseWriter, r *http.Reques
 	s.created = append(s.created, copyOf(c).CaptureSpec())
 	if s.refuse != nil {
 		s.fail(w, s.refuse)
+		return
+	}
+	if r.URL.Query().Get("dryRun") != "" {
+		s.answer(w, http.StatusCreated, c)
 		return
 	}
 	if c.GetName() == "" {
@@ -267,6 +276,18 @@ func (s *apiServer) remove(k kind.Capture, w http.ResponseWriter, r *http.Reques
 	s.answer(w, http.StatusOK, metav1.Status{TypeMeta: metav1.TypeMeta{Kind: "Status", APIVersion: "v1"}, Status: metav1.StatusSuccess})
 }
 
+// workloads lists one Deployment; other kinds are forbidden.
+func (s *apiServer) workloads(w http.ResponseWriter, r *http.Request) {
+	if !strings.HasSuffix(r.URL.Path, "/deployments") {
+		s.fail(w, apierrors.NewForbidden(v1alpha1.GroupVersion.WithResource("x").GroupResource(), "", nil))
+		return
+	}
+	s.answer(w, http.StatusOK, metav1.PartialObjectMetadataList{
+		TypeMeta: metav1.TypeMeta{APIVersion: "meta.k8s.io/v1", Kind: "PartialObjectMetadataList"},
+		Items:    []metav1.PartialObjectMetadata{{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "web"}}},
+	})
+}
+
 func (s *apiServer) grant(w http.ResponseWriter, r *http.Request) {
 	ra := &v1alpha1.ResultAccess{}
 	if err := json.NewDecoder(r.Body).Decode(ra); err != nil {
@@ -291,15 +312,16 @@ func (s *apiServer) progress(k kind.Capture, w http.ResponseWriter, r *http.Requ
 	if r.Header.Get("X-Sonde-Token") == "" {
 		s.t.Error("progress without a token")
 	}
-	account := `{"v":1,"state":"capturing","seen":%[1]d,"packets":%[1]d}`
+	account, name := `{"v":1,"state":"capturing","seen":%[1]d,"packets":%[1]d`, "web-1-qwer.pcapng"
 	if k.Name == kind.Trace.Name {
-		account = `{"v":3,"state":"capturing","seen":%[1]d,"events":%[1]d}`
-		s.mu.Lock()
-		if _, ok := s.files["u1/web-1-qwer.ndjson"]; ok {
-			account = `{"v":3,"state":"capturing","seen":%[1]d,"events":%[1]d,"files":[{"name":"web-1-qwer.ndjson","bytes":1}]}`
-		}
-		s.mu.Unlock()
+		account, name = `{"v":3,"state":"capturing","seen":%[1]d,"events":%[1]d`, "web-1-qwer.ndjson"
 	}
+	s.mu.Lock()
+	if _, ok := s.files["u1/"+name]; ok {
+		account += `,"files":[{"name":"` + name + `","bytes":1}]`
+	}
+	s.mu.Unlock()
+	account += "}"
 	for n := 0; ; n++ {
 		s.mu.Lock()
 		c := s.named(k, r)
@@ -382,11 +404,11 @@ func packets(times ...uint64) []byte {
 }
 
 // events returns the trace of a Pod with one event at each second.
-func events(t *testing.T, pod, uid string, lost map[string]uint64, seconds ...uint64) []byte {
-	t.Helper()
+func events(tb testing.TB, pod, uid string, lost map[string]uint64, seconds ...uint64) []byte {
+	tb.Helper()
 	b, err := tracefmt.AppendHeader(nil, tracefmt.Header{Namespace: "shop", Pod: pod, PodUID: uid})
 	if err != nil {
-		t.Error(err)
+		tb.Error(err)
 	}
 	var lines tracefmt.Encoder
 	for _, at := range seconds {
@@ -397,7 +419,7 @@ func events(t *testing.T, pod, uid string, lost map[string]uint64, seconds ...ui
 	}
 	b, err = tracefmt.AppendAccount(b, tracefmt.Account{Written: uint64(len(seconds)), Lost: lost, Complete: true, Reason: "Duration"})
 	if err != nil {
-		t.Error(err)
+		tb.Error(err)
 	}
 	return b
 }

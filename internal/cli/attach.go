@@ -34,6 +34,10 @@ type saveOptions struct {
 	// lines is how events of a trace are shown while it runs, and colour whether they are coloured.
 	lines  lineFormat
 	colour bool
+	// stream writes packets while they are captured, unless it is nil. If out is a stream, too, nothing is saved afterwards.
+	stream *streamOptions
+	// top shows a table of what is busiest while the capture runs.
+	top bool
 	// stoppable says that the first interrupt stops the capture. Otherwise it only ends the plugin.
 	stoppable bool
 	// remove deletes the capture when everything is saved.
@@ -69,21 +73,35 @@ func (p *plugin) collect(ctx context.Context, conn *connection, c v1alpha1.Captu
 	if err != nil {
 		return report.Report{}, capture.Saved{}, err
 	}
+	if opts.stream != nil {
+		if _, err := access.Token(ctx); err != nil { // a stream without it would wait for the end of the capture
+			return report.Report{}, capture.Saved{}, p.printRemaining(c, err)
+		}
+	}
 	display := p.display()
+	if opts.top {
+		if display, err = p.newTopView(c); err != nil {
+			return report.Report{}, capture.Saved{}, p.printRemaining(c, err)
+		}
+	}
 	endpoint.OnBusy = func(reason string) { display.PrintLine("Waiting to download: " + reason) }
 	s := capture.NewState(c, p.clock.Now())
-	lines := p.newEventLines(ctx, endpoint, display, opts)
 	var addresses *addressNames
 	if opts.out.Form == capture.PCAPNG && !opts.out.Separate {
 		addresses = newAddressNames(ctx, conn.client, c)
 	}
-	saved, err := p.followAndSave(ctx, &session{conn, endpoint, display, lines, addresses}, s, opts)
+	with, err := p.newCompanions(ctx, endpoint, display, addresses, c, opts)
+	if err != nil {
+		display.Close()
+		return report.Report{}, capture.Saved{}, p.printRemaining(c, err)
+	}
+	saved, err := p.followAndSave(ctx, &session{conn, endpoint, display, with, addresses}, s, opts)
 	display.Close()
 	if err != nil {
 		return report.Report{}, saved, p.printRemaining(s.Capture, err)
 	}
 	r := report.New(s.Capture, s.Pods(), saved)
-	lines.addNote(saved, &r)
+	with.addNotes(saved, &r)
 	addresses.addNote(&r)
 	return r, saved, nil
 }
@@ -93,13 +111,16 @@ type session struct {
 	conn      *connection
 	endpoint  *results.Client
 	display   live.Display
-	lines     *eventLines
+	with      *companions
 	addresses *addressNames
 }
 
 func (p *plugin) followAndSave(ctx context.Context, a *session, s *capture.State, opts saveOptions) (capture.Saved, error) {
 	if err := p.follow(ctx, a, s, opts); err != nil {
 		return capture.Saved{}, err
+	}
+	if a.with.stream != nil && opts.out.Streams() {
+		return a.with.stream.saved(s.Pods(), opts.stream.complete)
 	}
 	endpoint, display := a.endpoint, a.display
 	var shown time.Time
@@ -133,10 +154,10 @@ func (p *plugin) followAndSave(ctx context.Context, a *session, s *capture.State
 	return saved, err
 }
 
-// follow shows a capture and its events until it has ended.
+// follow shows a capture, with its companions, until it has ended.
 func (p *plugin) follow(ctx context.Context, a *session, s *capture.State, opts saveOptions) error {
 	follower := &capture.Follower{
-		Client: a.conn.client, Progress: a.endpoint.Progress, OnUpdate: a.lines.update, Display: a.display, Clock: p.clock, Refresh: refresh, Retry: retry,
+		Client: a.conn.client, Progress: a.endpoint.Progress, OnUpdate: a.with.update, Display: a.display, Clock: p.clock, Refresh: refresh, Retry: retry,
 	}
 	if opts.stoppable {
 		follower.Stop = p.interrupts.claim()
@@ -148,9 +169,9 @@ func (p *plugin) follow(ctx context.Context, a *session, s *capture.State, opts 
 	if err != nil {
 		cancel() // the remaining events are not shown
 	} else {
-		a.lines.addEnded(s.Pods())
+		a.with.addEnded(s.Pods())
 	}
-	a.lines.finish(ctx)
+	a.with.finish(ctx)
 	return err
 }
 
@@ -174,7 +195,7 @@ func (p *plugin) print(r report.Report, saved capture.Saved, opts saveOptions) e
 	}
 	w, text := p.streams.Out, r.Text()
 	switch {
-	case opts.out.Streams() || opts.lines == linesJSON: // the events use standard output
+	case opts.out.Streams() || opts.lines == linesJSON || opts.stream != nil && !opts.stream.wireshark: // records use standard output
 		w = p.streams.ErrOut
 	case saved.Trace != nil:
 		text = saved.Trace.Text() + "\n" + text // it may be long, and the end of the output is most visible

@@ -18,11 +18,15 @@ const captureExamples = `  # 30 seconds of all Pods of a Deployment
   # Keep the last 500 MiB of each Pod for up to four hours; interrupt to save them
   kubectl sonde capture deploy/web -n shop --for 4h --rotate 100Mi:5
 
-  # Into another program
-  kubectl sonde capture deploy/web -n shop --for 10s -o - | tshark -r -`
+  # Into another program, while they are captured
+  kubectl sonde capture deploy/web -n shop --for 10s -o - | tshark -r -
+
+  # Into Wireshark, and into a file
+  kubectl sonde capture deploy/web -n shop --for 10m --wireshark -o web.pcapng`
 
 func newCapture(p *plugin) *cobra.Command {
-	c := &startCommand{plugin: p, build: func(r capture.Request) (v1alpha1.Capture, error) { return r.Build() }}
+	packets := &liveFlags{}
+	c := &startCommand{plugin: p, packets: packets, build: func(r capture.Request) (v1alpha1.Capture, error) { return r.Build() }}
 	cmd := &cobra.Command{
 		Use:   "capture TARGET",
 		Short: "Capture the packets of every Pod of a workload and save them",
@@ -31,10 +35,15 @@ func newCapture(p *plugin) *cobra.Command {
 TARGET is deploy/NAME, sts/NAME, ds/NAME, pod/NAME, or the NAME of a Deployment. Interrupting (Ctrl-C)
 stops the capture and saves the packets so far. Interrupting again exits at once.
 
+-o - writes all packets to standard output while they are captured, in the order of time, however slow their reader is. --live and
+--wireshark leave out packets for which the reader has no time, and say so. They save a file only if -o names one.
+
 Exit code: 0 everything is saved; 3 a file is saved, but packets are or may be missing from it; 1 error;
 130 interrupted.`,
 		Example: captureExamples,
 		Args:    oneArgument("TARGET, like deploy/web"),
+
+		ValidArgsFunction: p.completeTarget,
 		PreRunE: func(cmd *cobra.Command, _ []string) error {
 			return errors.Join(rejectZero(cmd, "snap-length", "max-packets"), rejectEmpty(cmd, "for", "max-bytes", "rotate", "interface", "engine"))
 		},
@@ -49,6 +58,7 @@ Exit code: 0 everything is saved; 3 a file is saved, but packets are or may be m
 	f.Int64Var(&r.MaxPackets, "max-packets", 0, "End the capture of a Pod after this many packets (default no limit)")
 	f.StringSliceVar(&r.Interfaces, "interface", nil, "Interfaces of the Pods to capture on, like eth0,lo (default all)")
 	f.StringVar(&r.Engine, "engine", "", "Capture engine: bpf, afpacket, or auto, which uses bpf where the node supports it (default auto)")
+	packets.add(cmd)
 	c.addFlags(cmd, "PacketCapture", "TARGET-TIME.pcapng")
 	return cmd
 }

@@ -7,6 +7,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apimeta "k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -63,5 +64,9 @@ func mapper() apimeta.RESTMapper {
 	m.Add(corev1.SchemeGroupVersion.WithKind("Service"), apimeta.RESTScopeNamespace)
 	m.Add(authenticationv1.SchemeGroupVersion.WithKind("SelfSubjectReview"), apimeta.RESTScopeRoot)
 	add("InterceptRequest", "interceptrequests")
+	for singular, plural := range map[string]string{"Deployment": "deployments", "StatefulSet": "statefulsets", "DaemonSet": "daemonsets"} {
+		apps := schema.GroupVersion{Group: "apps", Version: "v1"}
+		m.AddSpecific(apps.WithKind(singular), apps.WithResource(plural), apps.WithResource(plural), apimeta.RESTScopeNamespace)
+	}
 	return m
 }

@@ -72,7 +72,7 @@ func asText(r conversations.Result, top int) string {
 	rows := [][]string{{"PROTOCOL", "A", "B", "PACKETS", "BYTES", "A->B", "B->A", "SECONDS"}}
 	for _, t := range shown {
 		rows = append(rows, []string{
-			t.Protocol, endpoint(t.A, t.AName), endpoint(t.B, t.BName), strconv.FormatInt(t.Packets(), 10), live.Bytes(t.Bytes()),
+			t.Protocol, conversations.Endpoint(t.A, t.AName), conversations.Endpoint(t.B, t.BName), strconv.FormatInt(t.Packets(), 10), live.Bytes(t.Bytes()),
 			live.Bytes(t.AtoB.Bytes), live.Bytes(t.BtoA.Bytes), fmt.Sprintf("%.3f", t.Last.Sub(t.First).Seconds()),
 		})
 	}
@@ -88,21 +88,6 @@ func asText(r conversations.Result, top int) string {
 		b.WriteString("The file ends in the middle of a packet: its writer was killed or is still running.\n")
 	}
 	return b.String()
-}
-
-// endpoint returns the name of the Pod or else the address, with the port if there is one.
-func endpoint(a netip.AddrPort, pod string) string {
-	switch {
-	case !a.IsValid():
-		return "-"
-	case pod != "" && a.Port() != 0:
-		return fmt.Sprintf("%s:%d", pod, a.Port())
-	case pod != "":
-		return pod
-	case a.Port() == 0:
-		return a.Addr().String()
-	}
-	return a.String()
 }
 
 type jsonResult struct {

@@ -7,7 +7,6 @@ import (
 	"io"
 	"os/signal"
 	"syscall"
-	"time"
 
 	"github.com/spf13/cobra"
 
@@ -16,15 +15,13 @@ import (
 	"github.com/sonde-operator/sonde/internal/cli/follow"
 	"github.com/sonde-operator/sonde/internal/cli/report"
 	"github.com/sonde-operator/sonde/internal/cli/results"
-	"github.com/sonde-operator/sonde/internal/version"
-	"github.com/sonde-operator/sonde/internal/wire/account"
 )
 
 func newFollow(p *plugin) *cobra.Command {
-	var delay time.Duration
+	o := &streamOptions{}
 	cmd := &cobra.Command{
 		Use:   "follow NAME",
-		Short: "Write the packets of a running capture to standard output, of all Pods in the order of time",
+		Short: "Write the packets of a running capture to standard output or to Wireshark, of all Pods in the order of time",
 		Long: `Writes the packets of all Pods of the PacketCapture NAME to standard output while they are captured: one pcapng stream in
 the order of time, which Wireshark and tshark read. Pods that join the capture appear in it.
 
@@ -32,25 +29,24 @@ The stream begins with what each Pod has captured lately, and ends with the capt
 A slow reader slows neither the target nor the capture: packets that it has no time for are left out of the stream and counted.
 They are in the files, which the command download saves.
 
+--wireshark starts Wireshark on the stream. Closing Wireshark ends the command, and not the capture.
+
 Exit code: 0 nothing was left out; 3 packets were left out; 1 error; 130 interrupted.`,
-		Example: `  kubectl sonde follow web-x7k2p -n shop | wireshark -k -i -
+		Example: `  kubectl sonde follow web-x7k2p -n shop --wireshark
+  kubectl sonde follow web-x7k2p -n shop | wireshark -k -i -
   kubectl sonde follow web-x7k2p -n shop | tshark -i - -Y http.request`,
-		Args: oneArgument("NAME of a PacketCapture"),
-		RunE: func(cmd *cobra.Command, args []string) error { return p.followPackets(cmd.Context(), args[0], delay) },
+		Args:              oneArgument("NAME of a PacketCapture"),
+		ValidArgsFunction: p.completeRunning,
+		RunE:              func(cmd *cobra.Command, args []string) error { return p.followPackets(cmd.Context(), args[0], *o) },
 	}
-	cmd.Flags().DurationVar(&delay, "delay", follow.DefaultDelay, "How long a packet waits for earlier ones of other Pods, like 200ms")
+	o.addDelay(cmd)
+	o.addWireshark(cmd)
 	return cmd
 }
 
-// errReaderEnded ends a stream whose reader has ended, as head does.
-var errReaderEnded = errors.New("the reader of the stream has ended")
-
-func (p *plugin) followPackets(ctx context.Context, name string, delay time.Duration) error {
-	if p.width != nil {
-		return errors.New("standard output is a terminal, and packets are no text: add | wireshark -k -i - or | tshark -i -")
-	}
-	if delay < 0 || delay > time.Minute {
-		return fmt.Errorf("--delay %s: choose one between 0s and 1m", delay)
+func (p *plugin) followPackets(ctx context.Context, name string, o streamOptions) error {
+	if err := o.check(p); err != nil {
+		return p.suggestPipe(err, "follow "+name)
 	}
 	conn, c, err := p.followed(ctx, name)
 	if err != nil {
@@ -63,34 +59,39 @@ func (p *plugin) followPackets(ctx context.Context, name string, delay time.Dura
 	if err != nil {
 		return err
 	}
+	if _, err := access.Token(ctx); err != nil { // a stream without it would wait for the end of the capture
+		return err
+	}
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
+	o.onEnded = func() { cancel(follow.ErrReaderEnded) }
+	stream, err := p.newPacketStream(ctx, endpoint, c, o)
+	if err != nil {
+		return err
+	}
 	display := p.display()
-	stream := follow.New(ctx, follow.Options{
-		Blocks: endpoint.LiveBlocks, Out: p.streams.Out, Delay: max(delay, time.Millisecond),
-		Application: "kubectl-sonde " + version.Version, Comment: "PacketCapture " + c.GetNamespace() + "/" + c.GetName(),
-		OnWriteError: func() { cancel(errReaderEnded) },
-	})
 	s := capture.NewState(c, p.clock.Now())
-	go newAddressNames(ctx, conn.client, c).stream(ctx, stream.AddNames)
+	go newAddressNames(ctx, conn.client, c).stream(ctx, stream.stream.AddNames)
 	follower := &capture.Follower{
-		Client: conn.client, Progress: endpoint.Progress, OnUpdate: stream.Update, Display: display, Clock: p.clock, Refresh: refresh, Retry: retry,
+		Client: conn.client, Progress: endpoint.Progress, OnUpdate: stream.update, Display: display, Clock: p.clock, Refresh: refresh, Retry: retry,
 	}
 	err = follower.Follow(ctx, s)
 	for _, pod := range s.Pods() { // those that ended before their files were known
-		stream.Update(filesOf(&pod))
+		stream.update(filesOf(&pod))
 	}
-	result, streamErr := stream.Finish(ctx)
+	stream.finish(ctx)
 	display.Close()
 	switch {
-	case errors.Is(context.Cause(ctx), errReaderEnded):
+	case stream.readerEnded():
+		return nil
+	case stream.err != nil:
+		return stream.err
+	case errors.Is(err, follow.ErrReaderEnded):
 		return nil
 	case err != nil:
 		return err
-	case streamErr != nil:
-		return streamErr
 	}
-	return printFollowed(p.streams.ErrOut, result)
+	return printFollowed(p.streams.ErrOut, stream.result)
 }
 
 // followed returns a capture whose packets can be followed.
@@ -119,15 +120,6 @@ func (p *plugin) followed(ctx context.Context, name string) (*connection, v1alph
 	return conn, c, nil
 }
 
-// filesOf is an update with the files of a Pod's result.
-func filesOf(p *v1alpha1.PodResult) results.Update {
-	u := results.Update{Pod: p.Name, UID: p.UID, Account: &account.Account{}}
-	for _, f := range p.Files {
-		u.Account.Files = append(u.Account.Files, account.File{Name: f.Name, Bytes: f.Bytes})
-	}
-	return u
-}
-
 // printFollowed prints what the stream had, and what it lacks.
 func printFollowed(w io.Writer, r follow.Result) error {
 	fmt.Fprintf(w, "%d packets of %d Pods\n", r.Packets, r.Pods)
@@ -135,7 +127,7 @@ func printFollowed(w io.Writer, r follow.Result) error {
 		fmt.Fprintf(w, "%d earlier packets are not in the stream, but in the files\n", r.Earlier)
 	}
 	if r.Late > 0 {
-		fmt.Fprintf(w, "%d packets came too late for their place in the order of time: a longer --delay avoids this\n", r.Late)
+		fmt.Fprintln(w, lateNote(r.Late))
 	}
 	if r.Skipped > 0 {
 		fmt.Fprintf(w, "%d packets were left out, because the reader of the stream was slow; they are in the files\n", r.Skipped)

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 
-	"github.com/sonde-operator/sonde/api/v1alpha1"
 	"github.com/sonde-operator/sonde/internal/cli/capture"
 	"github.com/sonde-operator/sonde/internal/cli/live"
 	"github.com/sonde-operator/sonde/internal/cli/report"
@@ -25,37 +24,38 @@ const (
 // lineFlags are the flags for events that are shown while a trace runs.
 type lineFlags struct {
 	quiet  bool
+	top    bool
 	colour colourFlag
 }
 
 // choose sets how events are shown. They are not shown as text if something else uses standard output.
 func (f *lineFlags) choose(p *plugin, opts *saveOptions, form capture.Form) error {
 	opts.colour = f.colour.enabled(p)
+	opts.top = f.top && p.terminal != nil
 	asJSON := opts.out.Path == outputJSON // as for trace read
 	switch {
+	case f.top && form == capture.Flap:
+		return errors.New("--top counts the lines of format ndjson: omit --format, or omit --top")
 	case asJSON && form == capture.Flap:
 		return errors.New("-o json: a trace of format flap has no JSON lines: name a directory with -o, or omit --format")
 	case asJSON && (opts.json || f.quiet):
 		return errors.New("-o json prints the events, --json a summary, and --quiet no events: choose one of the three. To save to a file of that name, write ./json")
 	case asJSON:
 		opts.out.Path, opts.lines = "", linesJSON
-	case form == capture.NDJSON && !f.quiet && !opts.json && !opts.out.Streams():
+	case form == capture.NDJSON && !f.quiet && !opts.top && !opts.json && !opts.out.Streams():
 		opts.lines = linesText
 	}
 	return nil
 }
 
-// eventLines shows events while a trace runs, and counts them.
+// eventLines shows events while a trace runs, and counts them. It is a companion.
 type eventLines struct {
-	tail      *tail.Tail // nil if events are not shown
+	tail      *tail.Tail
 	shown     uint64
 	streamErr error
 }
 
 func (p *plugin) newEventLines(ctx context.Context, endpoint *results.Client, display live.Display, opts saveOptions) *eventLines {
-	if opts.lines == linesNone {
-		return &eventLines{}
-	}
 	write := func(text []byte) error {
 		_, err := p.streams.Out.Write(text)
 		return err
@@ -69,28 +69,13 @@ func (p *plugin) newEventLines(ctx context.Context, endpoint *results.Client, di
 	})}
 }
 
-func (l *eventLines) update(u results.Update) {
-	if l.tail != nil {
-		l.tail.Update(u)
-	}
-}
+func (l *eventLines) update(u results.Update) { l.tail.Update(u) }
 
-// addEnded adds the Pods whose traces ended before there were live counts with the names of their files.
-func (l *eventLines) addEnded(pods []v1alpha1.PodResult) {
-	for i := range pods {
-		l.update(filesOf(&pods[i]))
-	}
-}
-
-func (l *eventLines) finish(ctx context.Context) {
-	if l.tail != nil {
-		l.shown, l.streamErr = l.tail.Finish(ctx)
-	}
-}
+func (l *eventLines) finish(ctx context.Context) { l.shown, l.streamErr = l.tail.Finish(ctx) }
 
 // addNote adds a note to the report if some events were not shown.
 func (l *eventLines) addNote(saved capture.Saved, r *report.Report) {
-	if l.tail == nil || r.Total.EventCounts == nil {
+	if r.Total.EventCounts == nil {
 		return
 	}
 	total := uint64(max(0, r.Total.Events))

@@ -20,6 +20,8 @@ type Options struct {
 	Streams genericiooptions.IOStreams
 	// Terminal is where live output is redrawn. If it is nil, plain lines are written to Streams.ErrOut.
 	Terminal *os.File
+	// Keyboard is where single key presses are read, for the tables of --top. It is nil if standard input is no terminal.
+	Keyboard *os.File
 	// Colour says that Streams.Out is a terminal that shows colours.
 	Colour bool
 	// Width returns the width of Streams.Out in characters. It is nil if that is not a terminal.
@@ -39,7 +41,11 @@ func Main(ctx context.Context, args []string, o Options) int {
 	command := p.command()
 	command.SetArgs(args)
 	ended := make(chan error, 1)
-	go func() { ended <- command.ExecuteContext(ctx) }()
+	defer p.mode.reset()
+	go func() {
+		defer p.mode.reset() // a panic ends the process without Main
+		ended <- command.ExecuteContext(ctx)
+	}()
 	select {
 	case err := <-ended:
 		return p.exit(ctx, err)

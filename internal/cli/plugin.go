@@ -43,6 +43,8 @@ const examples = `  # 30 seconds of every Pod of a Deployment, merged in the ord
 type plugin struct {
 	streams           genericiooptions.IOStreams
 	terminal          *os.File
+	keyboard          *os.File
+	mode              *terminalMode
 	colour            bool
 	width             func() int
 	flags             *genericclioptions.ConfigFlags
@@ -53,7 +55,7 @@ type plugin struct {
 
 func newPlugin(o Options, i *interrupts) *plugin {
 	return &plugin{
-		streams: o.Streams, terminal: o.Terminal, colour: o.Colour, width: o.Width, interrupts: i, clock: clock.RealClock{},
+		streams: o.Streams, terminal: o.Terminal, keyboard: o.Keyboard, mode: &terminalMode{}, colour: o.Colour, width: o.Width, interrupts: i, clock: clock.RealClock{},
 		flags: genericclioptions.NewConfigFlags(true),
 	}
 }
@@ -80,7 +82,7 @@ func (p *plugin) command() *cobra.Command {
 	root.PersistentFlags().StringVar(&p.operatorNamespace, "operator-namespace", defaultOperatorNamespace,
 		"Namespace that Sonde is installed in")
 	root.AddCommand(
-		newCapture(p), newFollow(p), newDownload(p), newGet(p), newStop(p), newDelete(p), newConversations(p), newReport(p), newTrace(p),
+		newCapture(p), newFollow(p), newExtcap(p), newDownload(p), newGet(p), newStop(p), newDelete(p), newConversations(p), newReport(p), newTrace(p),
 		newIntercept(p), newIntercepts(p), newDown(p),
 		newFluentPVC(p), newCollector(p), newDoctor(p), newMustGather(p), newVersion(p), newOptions(p),
 	)
@@ -93,13 +95,16 @@ func (p *plugin) display() live.Display {
 	if p.terminal == nil {
 		return live.NewPlain(p.streams.ErrOut, p.clock)
 	}
-	return live.NewTerminal(p.terminal, func() (width, height int) {
-		width, height, err := term.GetSize(int(p.terminal.Fd()))
-		if err != nil {
-			return 0, 0
-		}
-		return width, height
-	})
+	return live.NewTerminal(p.terminal, p.terminalSize)
+}
+
+// terminalSize returns the size of the terminal in characters, or zero if it is unknown.
+func (p *plugin) terminalSize() (width, height int) {
+	width, height, err := term.GetSize(int(p.terminal.Fd()))
+	if err != nil {
+		return 0, 0
+	}
+	return width, height
 }
 
 // commandFor returns the command with which the user can stop or download a capture later.

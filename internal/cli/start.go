@@ -18,6 +18,7 @@ type startCommand struct {
 	build   func(capture.Request) (v1alpha1.Capture, error)
 	opts    saveOptions
 	lines   *lineFlags // nil for captures of packets
+	packets *liveFlags // nil for traces
 	keep    bool
 }
 
@@ -50,7 +51,7 @@ func (p *plugin) output(opts *saveOptions, name string, c v1alpha1.Capture) erro
 	}
 	opts.out.Stdout = p.streams.Out
 	if opts.json && opts.out.Streams() {
-		return errors.New("--json and -o - both use standard output: name a file with -o, or omit --json")
+		return errors.New("--json prints the summary of a saved file to standard output: name a file with -o, or omit --json")
 	}
 	return opts.out.Check()
 }
@@ -71,6 +72,11 @@ func (c *startCommand) run(ctx context.Context, target string) error {
 	}
 	if c.lines != nil {
 		if err := c.lines.choose(c.plugin, &c.opts, capture.FormOf(object)); err != nil {
+			return err
+		}
+	}
+	if c.packets != nil {
+		if err := c.packets.choose(c.plugin, &c.opts, c.request, target); err != nil {
 			return err
 		}
 	}

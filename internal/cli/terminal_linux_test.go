@@ -113,3 +113,101 @@ func TestTraceOnATerminal(t *testing.T) {
 		t.Errorf("%d of 5 events are to be seen in\n%s", lines, seen)
 	}
 }
+
+// screenOf collects what is written to the outside of a terminal.
+func screenOf(outside *os.File) *output {
+	seen := newOutput()
+	go func() {
+		b := make([]byte, 4096)
+		for {
+			n, err := outside.Read(b)
+			_, _ = seen.Write(b[:n])
+			if err != nil {
+				return
+			}
+		}
+	}()
+	return seen
+}
+
+// termios returns the mode of a terminal.
+func termios(t *testing.T, f *os.File) unix.Termios {
+	t.Helper()
+	mode, err := unix.IoctlGetTermios(int(f.Fd()), unix.TCGETS)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return *mode
+}
+
+// A table of conversations is below the Pods, keys sort it, q stops the capture, and the terminal is as it was.
+func TestCaptureTop(t *testing.T) {
+	outside, inside := openPTY(t, 120, 24)
+	before := termios(t, inside)
+	seen := screenOf(outside)
+	s := runningCapture(t)
+	path := filepath.Join(t.TempDir(), "web.pcapng")
+	r := startWith(t, s, func(o *Options) { o.Terminal, o.Keyboard = inside, inside }, "capture", "web", "--top", "-o", path)
+	seen.await(t, "conversations by packets/s. Keys: p packets/s, b bytes/s, t total bytes, r retransmissions, n name, q quit")
+	seen.await(t, "120 B  ") // the total of the two packets
+	if termios(t, inside) == before {
+		t.Error("the terminal is not in raw mode")
+	}
+	for key, by := range map[string]string{"b": "by bytes/s", "n": "by name"} {
+		if _, err := outside.WriteString(key); err != nil {
+			t.Fatal(err)
+		}
+		seen.await(t, by)
+	}
+	if _, err := outside.WriteString("q"); err != nil {
+		t.Fatal(err)
+	}
+	r.await(t, report.ExitOK)
+	if got := timesIn(t, path); len(got) != 5 {
+		t.Errorf("packets %v", got)
+	}
+	if termios(t, inside) != before {
+		t.Error("the terminal is left in raw mode")
+	}
+	if len(s.captures) != 0 {
+		t.Error("the capture is left")
+	}
+}
+
+// Ctrl-C is a key in raw mode. A second one exits at once, and the terminal is as it was.
+func TestInterruptedTop(t *testing.T) {
+	outside, inside := openPTY(t, 120, 24)
+	before := termios(t, inside)
+	seen := screenOf(outside)
+	s := runningTrace(t)
+	s.onStop = nil // the trace does not end
+	r := startWith(t, s, func(o *Options) {
+		o.Terminal, o.Keyboard, o.Streams.Out, o.Width = inside, inside, inside, func() int { return 120 }
+	}, "trace", "web", "--top", "-o", filepath.Join(t.TempDir(), "web.ndjson"))
+	seen.await(t, "calls by calls/s. Keys: c calls/s, t total, e errors, l median, m longest, n name, q quit")
+	seen.await(t, "openat")
+	if _, err := outside.WriteString("\x03"); err != nil {
+		t.Fatal(err)
+	}
+	seen.await(t, "Press Ctrl-C again to exit at once.")
+	if _, err := outside.WriteString("\x03"); err != nil {
+		t.Fatal(err)
+	}
+	r.await(t, report.ExitInterrupted)
+	if termios(t, inside) != before {
+		t.Error("the terminal is left in raw mode")
+	}
+	if strings.Contains(seen.String(), "/etc/web.conf") {
+		t.Error("events are shown beside the table")
+	}
+}
+
+// Without a terminal there are plain lines, and no cursor codes.
+func TestTopWithoutATerminal(t *testing.T) {
+	s := runningCapture(t)
+	s.onCreate = s.twoPods(v1alpha1.PhaseCompleted)
+	r := sonde(t, s, report.ExitOK, "capture", "web", "--top", "-o", filepath.Join(t.TempDir(), "web.pcapng"))
+	if text := r.out.String() + r.errOut.String(); strings.Contains(text, "\x1b") || strings.Contains(text, "Keys:") || !strings.Contains(text, "Completed") {
+		t.Errorf("said\n%q", text)
+	}
+}

@@ -45,6 +45,8 @@ Exit code: 0 everything is saved; 3 a file is saved, but events are or may be mi
 130 interrupted. Events that the tracer lost are counted in the summary and do not change the exit code.`,
 		Example: traceExamples,
 		Args:    oneArgument("TARGET, like deploy/web, or the command read"),
+
+		ValidArgsFunction: p.completeTarget,
 		PreRunE: func(cmd *cobra.Command, _ []string) error {
 			return errors.Join(rejectZero(cmd, "max-events"),
 				rejectEmpty(cmd, "for", "events", "container", "command", "min-latency", "max-bytes", "format", "gate-timeout", "gate-on-timeout"))
@@ -65,6 +67,7 @@ Exit code: 0 everything is saved; 3 a file is saved, but events are or may be mi
 	f.StringVar(&r.GateTimeout, "gate-timeout", "", "How long a Pod waits, like 30s, 5m (default 30s)")
 	f.StringVar(&r.GateOnTimeout, "gate-on-timeout", "", "What happens then: Proceed starts the Pod untraced, Fail does not start it while the trace runs (default Proceed)")
 	f.BoolVarP(&lines.quiet, "quiet", "q", false, "Show only the summary, not the events")
+	f.BoolVar(&lines.top, "top", false, topUsage("calls"))
 	lines.colour.add(cmd)
 	c.addFlags(cmd, "Trace", "TARGET-TIME.ndjson")
 	f.Lookup("output").Usage = "File to save to, or - for standard output, or json to print the events as they come (default TARGET-TIME.ndjson)"

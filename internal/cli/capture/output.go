@@ -36,8 +36,11 @@ func (o Output) DefaultPath(target string, now time.Time) string {
 // unmerged reports whether the files are saved one by one.
 func (o Output) unmerged() bool { return o.Separate || o.Form == Flap }
 
+// streamPath is the Path of Stdout.
+const streamPath = "-"
+
 // Streams reports whether the capture is written to Stdout.
-func (o Output) Streams() bool { return o.Path == "-" }
+func (o Output) Streams() bool { return o.Path == streamPath }
 
 // Check finds, before anything is captured, the errors that Save would return. They say what to write instead.
 func (o Output) Check() error {

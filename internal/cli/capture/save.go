@@ -119,6 +119,20 @@ func (s *Saver) Save(ctx context.Context, pods []v1alpha1.PodResult, out Output)
 	return saved, err
 }
 
+// Streamed is the result of a capture whose packets were written while it ran, and whose files are not saved. read counts the packets of
+// each Pod, by its UID; nil means that no packet was missed. bytes and late are of what was written.
+func Streamed(pods []v1alpha1.PodResult, read map[string]int64, bytes int64, late uint64) Saved {
+	s := Saved{Path: streamPath, Bytes: bytes, Late: late, Files: plan(pods)}
+	for i := range s.Files {
+		f := &s.Files[i]
+		f.Bytes = f.Captured
+		if missing := f.Pod.Packets - read[f.Pod.UID]; missing > 0 && read != nil && f.Err == nil {
+			f.Err = fmt.Errorf("%d of its %d packets are not in the stream", missing, f.Pod.Packets)
+		}
+	}
+	return s
+}
+
 // plan lists the files and gives each a unique name. A StatefulSet that restarts a Pod has two Pods of one name.
 func plan(pods []v1alpha1.PodResult) []SavedFile {
 	var files []SavedFile

@@ -270,3 +270,25 @@ func BenchmarkRead(b *testing.B) {
 		}
 	}
 }
+
+// A full Counter counts other conversations together, and has room when old ones are forgotten.
+func TestForget(t *testing.T) {
+	var decoder Decoder
+	c := NewCounter(1)
+	iface := &pcapng.Interface{LinkType: pcapng.LinkTypeEthernet}
+	add := func(port uint16, at uint64) {
+		data := frame(t, ethernet(layers.EthernetTypeIPv4), ip4(layers.IPProtocolUDP, "10.0.0.1", "10.0.0.2"), udp(port, 53))
+		decoded := decoder.Decode(iface.LinkType, data, len(data))
+		c.Add(iface, &pcapng.Packet{Time: at, Data: data, Length: uint32(len(data))}, &decoded)
+	}
+	add(1, 10)
+	add(2, 20)
+	if r := c.result(); len(r.Conversations) != 1 || r.Other.Packets != 1 {
+		t.Errorf("%+v", r)
+	}
+	c.Forget(time.Unix(0, 15))
+	add(3, 30)
+	if r := c.result(); len(r.Conversations) != 1 || r.Conversations[0].A.Port() != 3 || r.Total.Packets != 3 {
+		t.Errorf("%+v", r)
+	}
+}

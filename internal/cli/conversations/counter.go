@@ -5,6 +5,7 @@ import (
 	"net/netip"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/sonde-operator/sonde/internal/wire/pcapng"
 )
@@ -70,6 +71,15 @@ func (c *Counter) Add(iface *pcapng.Interface, p *pcapng.Packet, d *Packet) *Con
 		conversation.Last = at
 	}
 	return conversation
+}
+
+// Forget removes the conversations whose last packet is from before a time, so that there is room for others.
+func (c *Counter) Forget(before time.Time) {
+	for k, t := range c.conversations {
+		if t.Last.Before(before) {
+			delete(c.conversations, k)
+		}
+	}
 }
 
 // Sorted names the endpoints of all conversations and returns them, the busiest first: by bytes, then packets, then

@@ -1,6 +1,7 @@
 package conversations
 
 import (
+	"fmt"
 	"net/netip"
 	"strings"
 
@@ -67,4 +68,19 @@ func (n names) known() map[netip.Addr]string {
 		}
 	}
 	return pods
+}
+
+// Endpoint returns the name of the Pod or else the address, with the port if there is one.
+func Endpoint(a netip.AddrPort, pod string) string {
+	switch {
+	case !a.IsValid():
+		return "-"
+	case pod != "" && a.Port() != 0:
+		return fmt.Sprintf("%s:%d", pod, a.Port())
+	case pod != "":
+		return pod
+	case a.Port() == 0:
+		return a.Addr().String()
+	}
+	return a.String()
 }

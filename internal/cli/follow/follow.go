@@ -5,14 +5,16 @@
 package follow
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"io"
-	"strings"
+	"maps"
 	"sync"
 	"time"
 
+	"github.com/sonde-operator/sonde/internal/cli/podstreams"
 	"github.com/sonde-operator/sonde/internal/cli/results"
 	"github.com/sonde-operator/sonde/internal/wire/pcapng"
 )
@@ -20,25 +22,35 @@ import (
 const (
 	// DefaultDelay of a packet.
 	DefaultDelay = time.Second
-	// maxBuffered is how many bytes of packets wait at most. Above it, packets leave early.
-	maxBuffered = 32 << 20
+	// maxBuffered is how many bytes of packets wait at most. Above it, packets leave early, until keptBuffered bytes are left: 0.4 s of 50
+	// MB/s, so that packets which the keepers send every 0.25 s are still sorted.
+	maxBuffered  = 24 << 20
+	keptBuffered = 20 << 20
 	// tick is how often packets leave.
 	tick = 50 * time.Millisecond
-	// drainTime is how long Finish waits for the last packets.
+	// drainTime is how long Finish waits while nothing is read or written, and maxDrain how long at most, unless the stream is complete.
 	drainTime  = 10 * time.Second
+	maxDrain   = time.Minute
+	lastWrite  = 2 * time.Second
 	fileSuffix = ".pcapng"
 )
 
+// ErrReaderEnded says that the reader of the stream has ended, as head does.
+var ErrReaderEnded = errors.New("the reader of the stream has ended")
+
 // Options of a Stream.
 type Options struct {
-	// Blocks copies the blocks of a Pod's file to w until its capture has ended (results.Client.LiveBlocks).
-	Blocks func(ctx context.Context, podUID, file string, onGap func(packets uint64), w io.Writer) error
+	// Blocks copies the blocks of a Pod's file to w, one with each Write, until its capture has ended (results.Client.LiveBlocks). With newest
+	// it may leave out packets, and calls onGap with their number.
+	Blocks func(ctx context.Context, podUID, file string, newest bool, onGap func(packets uint64), w io.Writer) error
 	Out    io.Writer
+	// Complete leaves nothing out, however slow Out is. Finish then waits for all packets.
+	Complete bool
 	// Delay of a packet; zero is DefaultDelay.
 	Delay time.Duration
 	// Comment of the section, and Application that writes it.
 	Comment, Application string
-	// OnWriteError, if not nil, is called once when Out fails: its reader has ended.
+	// OnWriteError, if not nil, is called once when Out fails. Finish then returns ErrReaderEnded, or why else it failed.
 	OnWriteError func()
 }
 
@@ -46,6 +58,10 @@ type Options struct {
 type Result struct {
 	Pods    int
 	Packets uint64
+	// Bytes written.
+	Bytes int64
+	// Read packets, by the UID of their Pod.
+	Read map[string]int64
 	// Skipped packets are in the files, but not in the stream, because its reader was slow. Earlier ones are those from before the
 	// stream began.
 	Skipped, Earlier uint64
@@ -56,22 +72,23 @@ type Result struct {
 // Stream merges one capture. New starts it, and Finish ends it.
 type Stream struct {
 	o       Options
-	ctx     context.Context //nolint:containedctx // of the streams of all Pods, which begin as Pods join
+	pods    *podstreams.Group
 	cancel  context.CancelFunc
-	pods    sync.WaitGroup
+	full    chan struct{} // the queue has no room
 	stop    chan struct{} // no more packets will come
 	written chan struct{} // closed when all is written
 
 	mu       sync.Mutex
 	room     *sync.Cond // signals that packets have left
-	followed map[string]bool
 	queue    queue
 	control  []byte // blocks that go out before the next packets
 	stats    []*pcapng.Statistics
 	lost     map[uint32]uint64 // packets that were skipped, by the first interface of their Pod
 	last     uint64            // time of the last packet that left
+	activity uint64            // grows with each packet and each write
+	writing  bool              // waits for the reader of Out
 	result   Result
-	err      error // the first one
+	err      error // of writing
 }
 
 // New returns a Stream, and writes the beginning of the section.
@@ -80,37 +97,29 @@ func New(ctx context.Context, o Options) *Stream {
 		o.Delay = DefaultDelay
 	}
 	ctx, cancel := context.WithCancel(ctx)
-	s := &Stream{o: o, ctx: ctx, cancel: cancel, stop: make(chan struct{}), written: make(chan struct{}), followed: map[string]bool{}, lost: map[uint32]uint64{}}
+	s := &Stream{o: o, cancel: cancel, full: make(chan struct{}, 1), stop: make(chan struct{}), written: make(chan struct{}), lost: map[uint32]uint64{}}
+	s.result.Read = map[string]int64{}
 	s.room = sync.NewCond(&s.mu)
+	s.pods = podstreams.New(ctx, podstreams.Options{Suffix: fileSuffix, Read: s.readPod})
 	section := pcapng.Section{Application: o.Application}
 	if o.Comment != "" {
 		section.Comments = []string{o.Comment}
 	}
 	s.control = pcapng.AppendSection(nil, &section)
-	context.AfterFunc(ctx, s.room.Broadcast)
+	context.AfterFunc(ctx, s.wake)
 	go s.write()
 	return s
 }
 
-// Update adds a Pod once the name of its file is known.
-func (s *Stream) Update(u results.Update) {
-	if u.Account == nil {
-		return
-	}
-	for _, f := range u.Account.Files {
-		if !strings.HasSuffix(f.Name, fileSuffix) {
-			continue
-		}
-		s.mu.Lock()
-		known := s.followed[u.UID]
-		s.followed[u.UID] = true
-		s.mu.Unlock()
-		if !known {
-			s.pods.Go(func() { s.read(u.UID, f.Name) })
-		}
-		return
-	}
+// wake lets those that wait for room see that the stream ends.
+func (s *Stream) wake() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.room.Broadcast()
 }
+
+// Update adds a Pod once the name of its file is known.
+func (s *Stream) Update(u results.Update) { s.pods.Update(u) }
 
 // AddNames writes names of addresses before the next packets.
 func (s *Stream) AddNames(n *pcapng.Names) {
@@ -121,45 +130,58 @@ func (s *Stream) AddNames(n *pcapng.Names) {
 
 // Finish waits for the last packets of a capture that has ended, or returns soon if ctx has ended. It writes the end of the stream.
 func (s *Stream) Finish(ctx context.Context) (Result, error) {
-	drained := make(chan struct{})
-	go func() {
-		s.pods.Wait()
-		close(drained)
-	}()
-	wait, cancel := context.WithTimeout(ctx, drainTime)
+	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	select {
-	case <-drained:
-	case <-wait.Done():
-	}
-	s.cancel()
-	<-drained
+	go s.cancelWhenIdle(ctx, cancel)
+	context.AfterFunc(ctx, func() {
+		s.pods.Stop()
+		s.wake()
+	})
+	err := s.pods.Drain(ctx)
 	close(s.stop)
-	late := time.NewTimer(drainTime)
-	defer late.Stop()
 	select {
 	case <-s.written:
-	case <-late.C:
-		s.fail(errors.New("write packets: the reader of the stream takes none"))
+	case <-ctx.Done():
+		s.awaitLastWrite()
 	}
+	s.cancel()
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.result.Pods = len(s.followed)
-	return s.result, s.err
+	s.result.Pods = s.pods.Pods()
+	r := s.result
+	r.Read = maps.Clone(r.Read) // a write may still hang
+	return r, cmp.Or(s.err, err)
 }
 
-// read reads the stream of one Pod.
-func (s *Stream) read(podUID, file string) {
-	p := &pod{stream: s}
-	r, w := io.Pipe()
-	go func() {
-		_ = w.CloseWithError(s.o.Blocks(s.ctx, podUID, file, p.gap, beginning{w, p})) // nil makes it io.EOF
-	}()
-	err := p.read(pcapng.NewReader(r))
-	_ = r.CloseWithError(err)
-	if err != nil && s.ctx.Err() == nil {
-		s.fail(fmt.Errorf("follow %s: %w", file, err))
+// awaitLastWrite waits shortly for what is left, because an interrupt does not stop the reader.
+func (s *Stream) awaitLastWrite() {
+	select {
+	case <-s.written:
+	case <-time.After(lastWrite):
+		s.fail(errors.New("write packets: the reader of the stream takes none"))
 	}
+}
+
+// cancelWhenIdle ends the wait of Finish when for some time nothing was read or written, or when too long has passed. A complete stream
+// waits for its reader for ever, as any program does that writes to a pipe.
+func (s *Stream) cancelWhenIdle(ctx context.Context, cancel context.CancelFunc) {
+	const step = drainTime / 20
+	last, idle := uint64(0), time.Duration(0)
+	for waited := time.Duration(0); idle < drainTime && (s.o.Complete || waited < maxDrain); waited += step {
+		select {
+		case <-time.After(step):
+		case <-ctx.Done():
+			return
+		}
+		s.mu.Lock()
+		if now := s.activity; now != last || s.o.Complete && s.writing {
+			last, idle = now, 0
+		} else {
+			idle += step
+		}
+		s.mu.Unlock()
+	}
+	cancel()
 }
 
 // fail keeps the first error.
@@ -168,92 +190,6 @@ func (s *Stream) fail(err error) {
 	defer s.mu.Unlock()
 	if s.err == nil {
 		s.err = err
-	}
-}
-
-// pod is the state of one Pod's stream.
-type pod struct {
-	stream *Stream
-	// numbers of its interfaces in the stream.
-	numbers []uint32
-	began   bool // a packet was sent
-	// missed packets from before the Pod has an interface.
-	missed uint64
-}
-
-func (p *pod) read(r *pcapng.Reader) error {
-	for {
-		b, err := r.Next()
-		if errors.Is(err, io.EOF) {
-			return nil
-		}
-		if err != nil {
-			return err
-		}
-		if err := p.accept(b); err != nil {
-			return err
-		}
-	}
-}
-
-func (p *pod) accept(b pcapng.Block) error {
-	s := p.stream
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	switch b := b.(type) {
-	case *pcapng.Interface:
-		p.numbers = append(p.numbers, uint32(len(s.stats)))
-		s.stats = append(s.stats, nil)
-		s.control = pcapng.AppendInterface(s.control, b)
-		s.lost[p.numbers[0]] += p.missed
-		p.missed = 0
-	case *pcapng.Packet:
-		for s.queue.bytes > maxBuffered && s.ctx.Err() == nil {
-			s.room.Wait()
-		}
-		if s.ctx.Err() != nil {
-			return context.Cause(s.ctx)
-		}
-		b.Interface = p.numbers[b.Interface]
-		s.queue.push(b, time.Now())
-	case *pcapng.Statistics:
-		b.Interface = p.numbers[b.Interface]
-		s.stats[b.Interface] = b
-	}
-	return nil
-}
-
-// beginning notes the first packet: gaps after it are losses of the stream.
-type beginning struct {
-	io.Writer
-
-	p *pod
-}
-
-// Write implements io.Writer. It gets whole blocks.
-func (w beginning) Write(b []byte) (int, error) {
-	if len(b) >= pcapng.PacketHeaderLen && pcapng.PacketHeaderOf(b).IsPacket() {
-		w.p.stream.mu.Lock()
-		w.p.began = true
-		w.p.stream.mu.Unlock()
-	}
-	return w.Writer.Write(b)
-}
-
-// gap counts packets that were skipped.
-func (p *pod) gap(packets uint64) {
-	s := p.stream
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	switch {
-	case !p.began:
-		s.result.Earlier += packets
-	case len(p.numbers) == 0:
-		p.missed += packets
-		s.result.Skipped += packets
-	default:
-		s.lost[p.numbers[0]] += packets
-		s.result.Skipped += packets
 	}
 }
 
@@ -266,6 +202,7 @@ func (s *Stream) write() {
 	for last := false; !last; {
 		select {
 		case <-ticks.C:
+		case <-s.full:
 		case <-s.stop:
 			last = true
 		}
@@ -290,15 +227,15 @@ func (s *Stream) take(buf []byte, now time.Time, last bool) (out []byte, more bo
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	buf, s.control = append(buf, s.control...), s.control[:0]
-	s.queue.advance(now.Add(-s.o.Delay), maxBuffered/2, last)
+	s.queue.advance(now.Add(-s.o.Delay), keptBuffered, last)
 	for len(buf) < batch && s.queue.leads() {
-		p := s.queue.pop()
-		if p.Time < s.last {
+		at, block := s.queue.Pop()
+		if at < s.last {
 			s.result.Late++
 		}
-		s.last = max(s.last, p.Time)
+		s.last = max(s.last, at)
 		s.result.Packets++
-		buf = pcapng.AppendPacket(buf, &p.Packet)
+		buf = append(buf, block...)
 	}
 	s.room.Broadcast()
 	if s.queue.leads() {
@@ -333,13 +270,30 @@ func (s *Stream) appendStatistics(buf []byte) []byte {
 
 // send writes to the output. When that fails, nothing more is read.
 func (s *Stream) send(b []byte) bool {
-	if _, err := s.o.Out.Write(b); err != nil {
-		s.fail(fmt.Errorf("write packets: %w", err))
-		s.cancel()
-		if s.o.OnWriteError != nil {
-			s.o.OnWriteError()
-		}
-		return false
+	s.setWriting(true)
+	n, err := s.o.Out.Write(b)
+	s.setWriting(false)
+	s.mu.Lock()
+	s.activity++
+	s.result.Bytes += int64(n)
+	s.mu.Unlock()
+	if err == nil {
+		return true
 	}
-	return true
+	if readerEnded(err) {
+		err = fmt.Errorf("%w: %w", ErrReaderEnded, err)
+	}
+	s.fail(fmt.Errorf("write packets: %w", err))
+	s.cancel()
+	if s.o.OnWriteError != nil {
+		s.o.OnWriteError()
+	}
+	return false
+}
+
+// setWriting notes whether the stream waits for its reader.
+func (s *Stream) setWriting(writing bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.writing = writing
 }

@@ -11,6 +11,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
+
 	"github.com/sonde-operator/sonde/internal/cli/results"
 	"github.com/sonde-operator/sonde/internal/wire/account"
 	"github.com/sonde-operator/sonde/internal/wire/pcapng"
@@ -51,7 +53,7 @@ func (o *output) Write(b []byte) (int, error) {
 func newWorld(t *testing.T, delay time.Duration) *world {
 	t.Helper()
 	w := &world{t: t, out: &output{}, pods: make(chan *fakePod, 10)}
-	w.Stream = New(t.Context(), Options{Delay: delay, Out: w.out, Comment: "shop/web", Blocks: func(ctx context.Context, _, _ string, onGap func(uint64), to io.Writer) error {
+	w.Stream = New(t.Context(), Options{Delay: delay, Out: w.out, Comment: "shop/web", Blocks: func(ctx context.Context, _, _ string, _ bool, onGap func(uint64), to io.Writer) error {
 		p := &fakePod{w: to, gap: onGap, ended: make(chan struct{})}
 		w.pods <- p
 		select {
@@ -64,10 +66,15 @@ func newWorld(t *testing.T, delay time.Duration) *world {
 	return w
 }
 
+// update says that a Pod has a file.
+func update(name string) results.Update {
+	return results.Update{UID: name, Account: &account.Account{Files: []account.File{{Name: name + ".pcapng"}}}}
+}
+
 // join adds a Pod with one interface.
 func (w *world) join(name string) *fakePod {
 	w.t.Helper()
-	w.Update(results.Update{UID: name, Account: &account.Account{Files: []account.File{{Name: name + ".pcapng"}}}})
+	w.Update(update(name))
 	p := <-w.pods
 	w.write(p, pcapng.AppendSection(nil, &pcapng.Section{Comments: []string{name}}), pcapng.AppendInterface(nil, &pcapng.Interface{Name: name + "/eth0", LinkType: pcapng.LinkTypeEthernet}))
 	return p
@@ -127,8 +134,9 @@ func TestOrder(t *testing.T) {
 	if want := "[a/eth0 10 b/eth0 20 a/eth0 30 b/eth0 40 a/eth0 50]"; fmt.Sprint(got) != want {
 		t.Errorf("%v, want %s", got, want)
 	}
-	if r != (Result{Pods: 2, Packets: 5}) {
-		t.Errorf("%+v", r)
+	want := Result{Pods: 2, Packets: 5, Bytes: r.Bytes, Read: map[string]int64{"a": 3, "b": 2}}
+	if diff := cmp.Diff(want, r); diff != "" {
+		t.Errorf("result (-want +got):\n%s", diff)
 	}
 }
 
@@ -228,9 +236,9 @@ func TestQueueFull(t *testing.T) {
 	var q queue
 	now := time.Now()
 	for n := range uint64(10) {
-		q.push(&pcapng.Packet{Time: n, Data: make([]byte, 100)}, now)
+		q.push(n, make([]byte, 100), now.Add(time.Duration(n)*arrivalSpan))
 	}
-	q.advance(now.Add(-time.Second), 500, false)
+	q.advance(now.Add(-time.Second), q.Bytes()/2, false)
 	if q.until != 4 {
 		t.Errorf("packets up to %d may leave, want 4", q.until)
 	}

@@ -101,6 +101,17 @@ func TestTerminalOverwritesTheEchoOfAnInterrupt(t *testing.T) {
 	}
 }
 
+// A terminal in raw mode gets to the first column only by a carriage return.
+func TestRawWriter(t *testing.T) {
+	var b strings.Builder
+	if n, err := (RawWriter{&b}).Write([]byte("one\ntwo\n")); n != 8 || err != nil || b.String() != "one\r\ntwo\r\n" {
+		t.Errorf("wrote %q, %d, %v", b.String(), n, err)
+	}
+	if _, err := (RawWriter{closed{}}).Write([]byte("x")); err == nil {
+		t.Error("no error for a closed writer")
+	}
+}
+
 func TestTerminalNeverScrolls(t *testing.T) {
 	s, d := newScreen(80, 10)
 	v := manyPods()

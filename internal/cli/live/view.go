@@ -55,8 +55,20 @@ type View struct {
 	Unit Unit
 	// Pods in their order on the screen.
 	Pods []Pod
+	// Table, if not nil, is below the Pods. Only Terminal shows it.
+	Table *Table
 	// Notes are messages for the user, like why there are no live counts.
 	Notes []string
+}
+
+// Table is a table of anything.
+type Table struct {
+	// Caption is the line above it.
+	Caption string
+	// Sides of its columns, for table.Text.
+	Sides string
+	// Rows of cells; the first one has the headings.
+	Rows [][]string
 }
 
 // Pod is one Pod's line.
@@ -92,9 +104,15 @@ func Lines(v View, width, height int) []string {
 	room := len(v.Pods)
 	if height > 0 {
 		room = max(0, height-2-len(v.Notes)) // one line for the heading, one for the column headings
+		if v.Table != nil {
+			room /= podShare
+		}
 	}
 	if len(v.Pods) > 0 && room > 0 {
 		lines = append(lines, podTable(v, room, width)...)
+	}
+	if v.Table != nil {
+		lines = append(lines, v.Table.lines(height-len(lines)-len(v.Notes), height > 0)...)
 	}
 	lines = append(lines, v.Notes...)
 	if height > 0 && len(lines) > height {
@@ -104,6 +122,22 @@ func Lines(v View, width, height int) []string {
 		lines[i] = table.Truncate(strings.TrimRight(table.Printable(l), " "), width)
 	}
 	return lines
+}
+
+// podShare is the part of the lines that Pods have beside a Table: one of so many.
+const podShare = 3
+
+// lines returns at most room lines, if there is a limit.
+func (t *Table) lines(room int, limited bool) []string {
+	rows := t.Rows
+	const above = 2 // an empty line and the caption
+	if limited {
+		if room <= above {
+			return nil
+		}
+		rows = rows[:min(len(rows), room-above)]
+	}
+	return append([]string{"", t.Caption}, strings.Split(strings.TrimSuffix(table.Text(t.Sides, rows), "\n"), "\n")...)
 }
 
 func heading(v View) string {

@@ -38,6 +38,12 @@ func manyPods() View {
 	return v
 }
 
+func withTable() View {
+	v := manyPods()
+	v.Table = &Table{Caption: "3 calls by calls/s. Keys: c calls/s", Sides: "rl", Rows: [][]string{{"CALLS/S", "CALL"}, {"12", "read"}, {"3", "openat"}, {"0", "close"}}}
+	return v
+}
+
 func TestLines(t *testing.T) {
 	tests := map[string]struct {
 		view          View
@@ -52,6 +58,8 @@ func TestLines(t *testing.T) {
 		"low":                {twoPods(), 80, 4},
 		"one-line":           {twoPods(), 80, 1},
 		"more-than-fits":     {manyPods(), 80, 10},
+		"with-a-table":       {withTable(), 60, 12},
+		"table-in-a-low-one": {withTable(), 60, 6},
 		"before-any-pod":     {View{Title: "shop/web-x7k2p", Status: "Waiting for the operator"}, 80, 24},
 		"control-characters": {View{Title: "shop/web", Status: "Waiting:\nline\x1b[2J", Notes: []string{"a\tb\r"}}, 80, 24},
 		"names-of-any-kind":  {View{Title: "böse ☃", Pods: []Pod{{Name: strings.Repeat("ö", 60), State: "Capturing"}}}, 60, 24},

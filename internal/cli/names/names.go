@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
+	"sync"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -26,10 +27,12 @@ const (
 	timeout = 10 * time.Second
 )
 
-// Directory collects the names of addresses during a capture.
+// Directory collects the names of addresses during a capture. It is safe for concurrent use.
 type Directory struct {
 	client    client.Reader
 	namespace string
+
+	mu sync.Mutex
 	// local says that the user may list objects of the namespace only.
 	local bool
 	names map[netip.Addr]string // empty: several objects had the address
@@ -50,6 +53,8 @@ type Existed func(created time.Time, uid string) bool
 func (d *Directory) Refresh(ctx context.Context, existed Existed) {
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
+	d.mu.Lock()
+	defer d.mu.Unlock()
 	d.err = nil
 	for _, list := range []func(context.Context, Existed) error{d.pods, d.services} {
 		if err := list(ctx, existed); err != nil && d.err == nil {
@@ -139,6 +144,8 @@ func (d *Directory) News() *pcapng.Names {
 }
 
 func (d *Directory) block(wanted func(netip.Addr) bool) *pcapng.Names {
+	d.mu.Lock()
+	defer d.mu.Unlock()
 	n := &pcapng.Names{}
 	for a, name := range d.names {
 		if name != "" && wanted(a) {
@@ -154,6 +161,8 @@ func (d *Directory) block(wanted func(netip.Addr) bool) *pcapng.Names {
 
 // Note returns what the names lack, and what to do about it; empty if they lack nothing.
 func (d *Directory) Note() string {
+	d.mu.Lock()
+	defer d.mu.Unlock()
 	switch {
 	case apierrors.IsForbidden(d.err):
 		return fmt.Sprintf("addresses have no names, because you may not list Pods and Services in namespace %s; "+

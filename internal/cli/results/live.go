@@ -34,10 +34,10 @@ func (c *Client) Live(ctx context.Context, podUID, file string, newest bool, w i
 	return f.run(ctx)
 }
 
-// LiveBlocks copies the blocks of a file of packets to w as Live does. A stream that falls behind skips packets: onGap is called with
-// their number.
-func (c *Client) LiveBlocks(ctx context.Context, podUID, file string, onGap func(packets uint64), w io.Writer) error {
-	f := &liveStream{client: c, podUID: podUID, file: file, newest: true, w: w, onGap: onGap, split: pcapng.SplitBlocks, longest: pcapng.MaxBlockLen}
+// LiveBlocks copies the blocks of a file of packets to w as Live does, one with each Write. With newest, a stream that falls behind skips
+// packets: onGap is called with their number.
+func (c *Client) LiveBlocks(ctx context.Context, podUID, file string, newest bool, onGap func(packets uint64), w io.Writer) error {
+	f := &liveStream{client: c, podUID: podUID, file: file, newest: newest, w: w, onGap: onGap, split: pcapng.SplitBlocks, longest: pcapng.MaxBlockLen}
 	f.copy = f.copyBlock
 	return f.run(ctx)
 }
@@ -151,10 +151,18 @@ func (f *liveStream) copyBlock(block []byte) error {
 			f.onGap(gap.Packets)
 		}
 	}
-	if len(block) > 0 {
-		if _, err := f.w.Write(block); err != nil {
+	for len(block) > 0 {
+		n, one, err := pcapng.SplitBlocks(block, true)
+		if err == nil && n == 0 {
+			err = fmt.Errorf("%w: a gap that ends within a block", pcapng.ErrFormat)
+		}
+		if err != nil {
+			return err
+		}
+		if _, err := f.w.Write(one); err != nil {
 			return fmt.Errorf("%w: %w", errSink, err)
 		}
+		block = block[n:]
 	}
 	f.at += int64(size)
 	return nil

@@ -7,13 +7,16 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
 	"k8s.io/client-go/rest"
 
 	"github.com/sonde-operator/sonde/api/v1alpha1"
+	"github.com/sonde-operator/sonde/internal/wire/pcapng"
 	"github.com/sonde-operator/sonde/internal/wire/tracefmt"
 )
 
@@ -110,6 +113,71 @@ func TestLiveErrors(t *testing.T) {
 			}
 			if tc.wantIs != nil && !errors.Is(err, tc.wantIs) || tc.wantNot != nil && errors.Is(err, tc.wantNot) {
 				t.Errorf("error %v is of another kind", err)
+			}
+		})
+	}
+}
+
+// blockSink keeps blocks, one from each Write, and is slow once.
+type blockSink struct {
+	blocks []string
+	slow   time.Duration
+}
+
+func (s *blockSink) Write(b []byte) (int, error) {
+	time.Sleep(s.slow)
+	s.slow = 0
+	s.blocks = append(s.blocks, string(b))
+	return len(b), nil
+}
+
+// Blocks come one by one, also those in a gap, and a lost connection continues behind the last one. A reader that is slower than the
+// connection may be idle loses nothing.
+func TestLiveBlocks(t *testing.T) {
+	section := pcapng.AppendSection(nil, &pcapng.Section{})
+	eth0 := pcapng.AppendInterface(nil, &pcapng.Interface{Name: "eth0", LinkType: pcapng.LinkTypeEthernet})
+	eth1 := pcapng.AppendInterface(nil, &pcapng.Interface{Name: "eth1", LinkType: pcapng.LinkTypeEthernet})
+	packet := pcapng.AppendPacket(nil, &pcapng.Packet{Data: []byte("data"), Length: 4})
+	left := uint64(len(eth0)+len(eth1)) + 10_000
+	gap := pcapng.AppendGap(nil, &pcapng.Gap{Bytes: left, Packets: 7, Others: slices.Concat(eth0, eth1)})
+	idle := pcapng.AppendGap(nil, &pcapng.Gap{})
+	var asked []string
+	timing := quick
+	timing.Idle = 50 * time.Millisecond
+	c := newLiveClient(t, timing, &tokens{}, func(n int, w http.ResponseWriter, r *http.Request) {
+		asked = append(asked, r.URL.RawQuery)
+		if n == 1 {
+			_, _ = w.Write(slices.Concat(section, idle, gap, packet, packet[:20]))
+			w.(http.Flusher).Flush()
+			panic(http.ErrAbortHandler)
+		}
+		_, _ = w.Write(packet)
+	})
+	got, gaps := &blockSink{slow: 4 * timing.Idle}, uint64(0)
+	if err := c.LiveBlocks(t.Context(), "u1", "web-1.ndjson", true, func(n uint64) { gaps += n }, got); err != nil {
+		t.Fatal(err)
+	}
+	want := []string{string(section), string(eth0), string(eth1), string(packet), string(packet)}
+	if diff := cmp.Diff(want, got.blocks); diff != "" || gaps != 7 {
+		t.Errorf("%d packets left out, blocks (-want +got):\n%s", gaps, diff)
+	}
+	then := fmt.Sprintf("from=%d&newest=1", len(section)+int(left)+len(packet))
+	if diff := cmp.Diff([]string{"from=0&newest=1", then}, asked); diff != "" {
+		t.Errorf("requests (-want +got):\n%s", diff)
+	}
+}
+
+// A gap that ends within a block, and what is no block, end the stream with an error.
+func TestLiveBlocksDamaged(t *testing.T) {
+	for name, stream := range map[string][]byte{
+		"a gap":    pcapng.AppendGap(nil, &pcapng.Gap{Others: []byte("half of a block!")}),
+		"no block": []byte("this is no block of any packet"),
+	} {
+		t.Run(name, func(t *testing.T) {
+			c := newLiveClient(t, quick, &tokens{}, func(_ int, w http.ResponseWriter, _ *http.Request) { _, _ = w.Write(stream) })
+			err := c.LiveBlocks(t.Context(), "u1", "web-1.ndjson", false, func(uint64) {}, &blockSink{})
+			if !errors.Is(err, pcapng.ErrFormat) {
+				t.Errorf("error %v", err)
 			}
 		})
 	}

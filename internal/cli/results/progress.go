@@ -120,18 +120,16 @@ type idleReader struct {
 }
 
 func newIdleReader(r io.Reader, idle time.Duration, cancel context.CancelCauseFunc) *idleReader {
-	return &idleReader{r: r, idle: idle, timer: time.AfterFunc(idle, func() { cancel(errIdle) })}
+	w := &idleReader{r: r, idle: idle, timer: time.AfterFunc(idle, func() { cancel(errIdle) })}
+	w.timer.Stop()
+	return w
 }
 
-// Read reads and restarts the timer.
+// Read reads, and ends the connection if nothing comes. The time between two reads does not count: whoever uses the bytes may be slow.
 func (w *idleReader) Read(b []byte) (int, error) {
-	n, err := w.r.Read(b)
-	if err != nil {
-		w.timer.Stop()
-	} else if n > 0 {
-		w.timer.Reset(w.idle)
-	}
-	return n, err
+	w.timer.Reset(w.idle)
+	defer w.timer.Stop()
+	return w.r.Read(b)
 }
 
 // cause returns the cause of ctx, or err if ctx is not cancelled.

@@ -8,10 +8,10 @@ import (
 	"fmt"
 	"io"
 	"slices"
-	"strings"
 	"sync"
 	"time"
 
+	"github.com/sonde-operator/sonde/internal/cli/podstreams"
 	"github.com/sonde-operator/sonde/internal/cli/results"
 	"github.com/sonde-operator/sonde/internal/cli/traceview"
 	"github.com/sonde-operator/sonde/internal/wire/tracefmt"
@@ -48,40 +48,32 @@ type Options struct {
 // Tail shows one trace. New starts it and Finish ends it.
 type Tail struct {
 	o           Options
+	pods        *podstreams.Group
 	cancel      context.CancelFunc
-	follow      func(podUID, file, pod string)
-	streams     sync.WaitGroup
-	slots       chan struct{}
 	wake        chan struct{} // there is something to print
 	noMoreLines chan struct{} // closed when no more lines will come
 	printed     chan struct{} // closed when all is printed
 
-	mu        sync.Mutex
-	notFull   *sync.Cond      // signals that pending has room
-	closed    bool            // no more lines are accepted
-	followed  map[string]bool // whether a Pod is shown, by the UID of all known Pods
-	pending   bytes.Buffer    // text to be printed
-	waiting   uint64          // events in pending
-	omitted   uint64          // events omitted since the last one in pending
-	format    *traceview.Live
-	shown     uint64
-	err       error // of Print
-	streamErr error // the first error of a stream
+	mu      sync.Mutex
+	notFull *sync.Cond   // signals that pending has room
+	closed  bool         // no more lines are accepted
+	pending bytes.Buffer // text to be printed
+	waiting uint64       // events in pending
+	omitted uint64       // events omitted since the last one in pending
+	format  *traceview.Live
+	shown   uint64
+	err     error // of Print
 }
 
 // New returns a Tail. It shows the Pods that are passed to Update until ctx ends or Finish is called.
 func New(ctx context.Context, o Options) *Tail {
-	ctx, cancel := context.WithCancel(ctx)
-	t := &Tail{
-		o: o, cancel: cancel, slots: make(chan struct{}, maxStreams), wake: make(chan struct{}, 1),
-		noMoreLines: make(chan struct{}), printed: make(chan struct{}), followed: map[string]bool{},
-	}
+	t := &Tail{o: o, wake: make(chan struct{}, 1), noMoreLines: make(chan struct{}), printed: make(chan struct{})}
 	t.notFull = sync.NewCond(&t.mu)
 	t.format = traceview.NewLive(&t.pending)
 	t.format.Colour, t.format.Width = o.Colour, o.Width
-	t.follow = func(podUID, file, pod string) {
-		t.streams.Go(func() { t.showPod(ctx, podUID, file, pod) })
-	}
+	ctx, cancel := context.WithCancel(ctx)
+	t.cancel = cancel
+	t.pods = podstreams.New(ctx, podstreams.Options{Suffix: fileSuffix, Most: maxStreams, Read: t.showPod})
 	context.AfterFunc(ctx, t.close)
 	go t.print()
 	return t
@@ -89,48 +81,32 @@ func New(ctx context.Context, o Options) *Tail {
 
 // Update adds or updates a Pod. Its events are shown once the name of its file is known.
 func (t *Tail) Update(u results.Update) {
+	t.pods.Update(u)
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	following := t.followed[u.UID]
-	t.followed[u.UID] = following
-	t.format.Pods = len(t.followed) > 1
-	if t.closed || following || u.Account == nil {
-		return
-	}
-	for _, f := range u.Account.Files {
-		if strings.HasSuffix(f.Name, fileSuffix) {
-			t.followed[u.UID] = true
-			t.follow(u.UID, f.Name, u.Pod)
-			return
-		}
-	}
+	t.format.Pods = t.pods.Pods() > 1
 }
 
 // Finish waits for the last lines of a trace that has ended, and ends the Tail. It returns how many events were shown,
 // and the error for which some were not, if any.
 func (t *Tail) Finish(ctx context.Context) (shown uint64, streamErr error) {
-	drained := make(chan struct{})
-	go func() {
-		t.streams.Wait()
-		close(drained)
-	}()
 	deadline := ctx
 	if !t.o.JSON {
 		var cancel context.CancelFunc
 		deadline, cancel = context.WithTimeout(ctx, drainTimeout)
 		defer cancel()
 	}
-	select {
-	case <-drained:
-	case <-deadline.Done():
-	}
+	context.AfterFunc(deadline, func() {
+		t.pods.Stop()
+		t.close() // a line that waits for room would keep its stream
+	})
+	streamErr = t.pods.Drain(deadline)
 	t.cancel()
-	<-drained
 	close(t.noMoreLines)
 	<-t.printed
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	return t.shown, t.streamErr
+	return t.shown, streamErr
 }
 
 // close rejects all later lines.
@@ -142,26 +118,14 @@ func (t *Tail) close() {
 }
 
 // showPod shows the lines of one Pod.
-func (t *Tail) showPod(ctx context.Context, podUID, file, pod string) {
-	select {
-	case t.slots <- struct{}{}:
-		defer func() { <-t.slots }()
-	case <-ctx.Done():
-		return
-	}
+func (t *Tail) showPod(ctx context.Context, pod podstreams.Pod) error {
 	r, w := io.Pipe()
 	go func() {
-		_ = w.CloseWithError(t.o.Stream(ctx, podUID, file, !t.o.JSON, w)) // nil makes it io.EOF
+		_ = w.CloseWithError(t.o.Stream(ctx, pod.UID, pod.File, !t.o.JSON, w)) // nil makes it io.EOF
 	}()
-	err := traceview.Read(ctx, []*traceview.Source{traceview.NewSource(pod, r)}, sink{t, pod})
+	err := traceview.Read(ctx, []*traceview.Source{traceview.NewSource(pod.Name, r)}, sink{t, pod.Name})
 	_ = r.CloseWithError(err)
-	if err != nil && ctx.Err() == nil {
-		t.mu.Lock()
-		defer t.mu.Unlock()
-		if t.streamErr == nil {
-			t.streamErr = err
-		}
-	}
+	return err
 }
 
 // sink receives the lines of one Pod.

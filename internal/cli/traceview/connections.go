@@ -145,7 +145,7 @@ func (t *connectionTable) add(r *tracefmt.Record) {
 	if numberArgument(r, argOpen) != 0 {
 		p.open++
 	}
-	if !failed(r) {
+	if !Failed(r) {
 		return
 	}
 	p.failed++

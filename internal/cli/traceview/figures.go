@@ -7,8 +7,6 @@ import (
 	"slices"
 	"strings"
 	"time"
-
-	"github.com/sonde-operator/sonde/internal/wire/tracefmt"
 )
 
 // Figures are the numbers of a Summary, for programs that show them in another form than Text. Texts are not made printable.
@@ -97,9 +95,6 @@ type LatencyBucket struct {
 	From, Below time.Duration
 	Count       uint64
 }
-
-// Failed reports whether a call ended with an error.
-func Failed(r *tracefmt.Record) bool { return failed(r) }
 
 // Figures returns the numbers so far.
 func (s *Summary) Figures() Figures {

@@ -31,7 +31,7 @@ func (f *Filter) Keeps(pod string, r *tracefmt.Record) bool {
 		len(f.Containers) > 0 && !slices.Contains(f.Containers, r.Container),
 		len(f.Comms) > 0 && !slices.Contains(f.Comms, string(r.Comm)),
 		r.Took >= 0 && r.Took < f.MinLatency,
-		f.Failed && !failed(r):
+		f.Failed && !Failed(r):
 		return false
 	}
 	return true

@@ -91,7 +91,7 @@ func colouring(r *tracefmt.Record, result string) (colours [5]string) {
 	case r.Took >= slow:
 		colours[3] = yellow
 	}
-	if failed(r) || r.Call == callExit && result != "0" {
+	if Failed(r) || r.Call == callExit && result != "0" {
 		colours[4] = red
 	}
 	return colours

@@ -37,7 +37,7 @@ func (t *callTable) add(r *tracefmt.Record) {
 		t.calls[r.Call] = c
 	}
 	c.count++
-	if failed(r) {
+	if Failed(r) {
 		c.failed++
 	}
 	if r.Took >= 0 {
@@ -195,7 +195,7 @@ type failureTable struct {
 }
 
 func (t *failureTable) add(from *Source, r *tracefmt.Record) {
-	if !failed(r) {
+	if !Failed(r) {
 		return
 	}
 	key := failureKey{r.Call, cmp.Or(r.Errno, "-1")}

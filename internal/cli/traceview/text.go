@@ -84,8 +84,8 @@ func digits(v float64) string {
 // clockTime returns the time of an event without its date.
 func clockTime(t time.Time) string { return t.UTC().Format("15:04:05.000000") }
 
-// failed reports whether a call ended with an error.
-func failed(r *tracefmt.Record) bool { return r.Errno != "" || r.HasRet && r.Ret == -1 }
+// Failed reports whether a call ended with an error.
+func Failed(r *tracefmt.Record) bool { return r.Errno != "" || r.HasRet && r.Ret == -1 }
 
 // result returns the result or error of a call, or the signal or exit code of a process.
 func result(r *tracefmt.Record) string {

@@ -93,15 +93,13 @@ func (m *merger) run() error {
 		if s == nil {
 			return m.trailer()
 		}
-		e := s.queue.pop()
-		if e.Time < m.last {
+		at, block := s.queue.Pop()
+		if at < m.last {
 			m.result.Late++
 		}
-		m.last = max(m.last, e.Time)
+		m.last = max(m.last, at)
 		m.result.Packets++
-		m.buf = AppendPacket(m.buf[:0], &e.Packet)
-		s.queue.recycle(e)
-		if err := m.write(); err != nil {
+		if err := m.write(block); err != nil {
 			return err
 		}
 	}
@@ -134,21 +132,19 @@ func (m *merger) header() error {
 	if m.opts.Names != nil {
 		m.buf = AppendNames(m.buf, m.opts.Names)
 	}
-	return m.write()
+	return m.write(m.buf)
 }
 
 // next returns the source with the earliest packet; nil when all have ended.
 func (m *merger) next() (*mergeSource, error) {
 	var first *mergeSource
+	var earliest uint64
 	for _, s := range m.sources {
 		if err := m.fill(s); err != nil {
 			return nil, err
 		}
-		if len(s.queue.heap) == 0 {
-			continue
-		}
-		if first == nil || s.queue.heap[0].Time < first.queue.heap[0].Time {
-			first = s
+		if at, ok := s.queue.First(); ok && (first == nil || at < earliest) {
+			first, earliest = s, at
 		}
 	}
 	return first, nil
@@ -173,11 +169,11 @@ func (m *merger) fill(s *mergeSource) error {
 
 func (m *merger) full(s *mergeSource) bool {
 	q := &s.queue
-	if len(q.heap) == 0 {
+	at, ok := q.First()
+	if !ok {
 		return false
 	}
-	return s.newest-min(s.newest, q.heap[0].Time) > uint64(m.opts.Window) ||
-		len(q.heap) >= m.opts.MaxPackets || q.bytes >= m.opts.MaxBuffered
+	return s.newest-min(s.newest, at) > uint64(m.opts.Window) || q.Len() >= m.opts.MaxPackets || q.Bytes() >= m.opts.MaxBuffered
 }
 
 func (m *merger) accept(s *mergeSource, b Block) error {
@@ -189,7 +185,8 @@ func (m *merger) accept(s *mergeSource, b Block) error {
 	case *Packet:
 		b.Interface = s.numbers[b.Interface]
 		s.newest = max(s.newest, b.Time)
-		s.queue.push(b)
+		m.buf = AppendPacket(m.buf[:0], b)
+		s.queue.Push(b.Time, m.buf)
 	case *Statistics:
 		b.Interface = s.numbers[b.Interface]
 		m.stats[b.Interface] = s.before[b.Interface].plus(b)
@@ -209,7 +206,7 @@ func (m *merger) describe(s *mergeSource, i *Interface) error {
 	out.Comments = slices.Concat(s.note, i.Comments)
 	s.note = nil
 	m.buf = AppendInterface(m.buf[:0], &out)
-	return m.write()
+	return m.write(m.buf)
 }
 
 func (m *merger) trailer() error {
@@ -219,7 +216,7 @@ func (m *merger) trailer() error {
 			m.buf = AppendStatistics(m.buf, st)
 		}
 	}
-	return m.write()
+	return m.write(m.buf)
 }
 
 // sourceEnded reports whether err is the end of a source, also within a block.
@@ -235,8 +232,8 @@ func (m *merger) sourceEnded(s *mergeSource, err error) bool {
 	return true
 }
 
-func (m *merger) write() error {
-	if _, err := m.w.Write(m.buf); err != nil {
+func (m *merger) write(blocks []byte) error {
+	if _, err := m.w.Write(blocks); err != nil {
 		return fmt.Errorf("write merged capture: %w", err)
 	}
 	return nil

@@ -20,7 +20,7 @@ type mergeSource struct {
 	index   int
 	r       *Reader
 	rest    []io.Reader // files after this one
-	queue   reorder
+	queue   Queue
 	numbers []uint32     // from the current section's interfaces to the result's
 	ifaces  []*Interface // the current section's
 	newest  uint64

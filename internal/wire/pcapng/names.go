@@ -75,7 +75,7 @@ func appendName(b []byte, r Name) []byte {
 	return appendOption(b, typ, append(value, 0))
 }
 
-func (r *Reader) parseNames(body []byte) (Block, error) {
+func (r *parser) parseNames(body []byte) (Block, error) {
 	n := &Names{}
 	for {
 		if len(body) < 4 {

@@ -1,6 +1,7 @@
 package pcapng
 
 import (
+	"encoding/binary"
 	"fmt"
 	"math/bits"
 )
@@ -9,8 +10,28 @@ import (
 // file.
 const maxInterfaces = 1 << 16
 
+// parser interprets the blocks of one stream in their order.
+type parser struct {
+	order  binary.ByteOrder
+	ifaces []*Interface
+	packet Packet
+}
+
+// Parser interprets blocks that were already cut, for example by SplitBlocks.
+type Parser struct{ parser }
+
+// Parse returns what a whole block means, valid until the next call; nil for a type that is skipped. Blocks must be in the byte order of
+// the writer. Errors wrap ErrFormat.
+func (p *Parser) Parse(block []byte) (Block, error) {
+	if size := len(block); size < blockOverhead || order.Uint32(block[4:]) != uint32(size) || order.Uint32(block[size-4:]) != uint32(size) {
+		return nil, fmt.Errorf("%w: block of %d bytes with another length in it", ErrFormat, size)
+	}
+	p.order = order
+	return p.parse(order.Uint32(block), block[8:len(block)-4])
+}
+
 // parse interprets a block; nil without an error means a type that is skipped.
-func (r *Reader) parse(typ uint32, body []byte) (Block, error) {
+func (r *parser) parse(typ uint32, body []byte) (Block, error) {
 	switch typ {
 	case typeSection:
 		return r.parseSection(body)
@@ -27,7 +48,7 @@ func (r *Reader) parse(typ uint32, body []byte) (Block, error) {
 	}
 }
 
-func (r *Reader) parseSection(body []byte) (Block, error) {
+func (r *parser) parseSection(body []byte) (Block, error) {
 	const fixed = 16
 	if len(body) < fixed {
 		return nil, fmt.Errorf("%w: section header of %d bytes", ErrFormat, len(body))
@@ -53,7 +74,7 @@ func (r *Reader) parseSection(body []byte) (Block, error) {
 	return s, err
 }
 
-func (r *Reader) parseInterface(body []byte) (Block, error) {
+func (r *parser) parseInterface(body []byte) (Block, error) {
 	const fixed = 8
 	if len(body) < fixed {
 		return nil, fmt.Errorf("%w: interface description of %d bytes", ErrFormat, len(body))
@@ -92,7 +113,7 @@ func (r *Reader) parseInterface(body []byte) (Block, error) {
 	return i, nil
 }
 
-func (r *Reader) parsePacket(body []byte) (Block, error) {
+func (r *parser) parsePacket(body []byte) (Block, error) {
 	const fixed = PacketHeaderLen - 8
 	if len(body) < fixed {
 		return nil, fmt.Errorf("%w: packet block of %d bytes", ErrFormat, len(body))
@@ -123,7 +144,7 @@ func (r *Reader) parsePacket(body []byte) (Block, error) {
 	return p, err
 }
 
-func (r *Reader) parseStatistics(body []byte) (Block, error) {
+func (r *parser) parseStatistics(body []byte) (Block, error) {
 	const fixed = 12
 	if len(body) < fixed {
 		return nil, fmt.Errorf("%w: statistics block of %d bytes", ErrFormat, len(body))
@@ -174,19 +195,19 @@ func (s *Statistics) counter(code uint16) **uint64 {
 	}
 }
 
-func (r *Reader) iface(n uint32) (*Interface, error) {
+func (r *parser) iface(n uint32) (*Interface, error) {
 	if uint64(n) >= uint64(len(r.ifaces)) {
 		return nil, fmt.Errorf("%w: interface %d, of %d described so far", ErrFormat, n, len(r.ifaces))
 	}
 	return r.ifaces[n], nil
 }
 
-func (r *Reader) time(b []byte) uint64 {
+func (r *parser) time(b []byte) uint64 {
 	return uint64(r.order.Uint32(b))<<32 | uint64(r.order.Uint32(b[4:]))
 }
 
 // options calls each for every option up to the end of the list. Its end mark may be missing.
-func (r *Reader) options(b []byte, each func(code uint16, v []byte) error) error {
+func (r *parser) options(b []byte, each func(code uint16, v []byte) error) error {
 	for len(b) >= 4 {
 		code, n := r.order.Uint16(b), int(r.order.Uint16(b[2:]))
 		b = b[4:]

@@ -39,12 +39,11 @@ func (e *BlockError) Unwrap() []error {
 
 // Reader reads the blocks of a stream in order. It does not seek, and it keeps one block in memory.
 type Reader struct {
+	parser
+
 	r      *bufio.Reader
-	order  binary.ByteOrder
 	offset int64 // of the next block
 	buf    []byte
-	ifaces []*Interface
-	packet Packet
 }
 
 // NewReader reads from r, which may be anything from a file to a connection.

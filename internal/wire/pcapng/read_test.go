@@ -6,6 +6,7 @@ import (
 	"errors"
 	"io"
 	"net/netip"
+	"slices"
 	"testing"
 	"testing/iotest"
 
@@ -196,6 +197,38 @@ func FuzzReader(f *testing.F) {
 			}
 			if p, ok := block.(*Packet); ok && (len(p.Data) > len(b) || int(p.Interface) >= len(r.Interfaces())) {
 				t.Fatalf("packet of %d bytes on interface %d", len(p.Data), p.Interface)
+			}
+		}
+	})
+}
+
+// Parser reads blocks one by one as Reader reads the stream.
+func FuzzParser(f *testing.F) {
+	_, stream := sample()
+	f.Add(stream)
+	f.Add(append(slices.Clone(stream), 1, 2, 3, 4, 12, 0, 0, 0, 12, 0, 0, 0))
+	f.Fuzz(func(t *testing.T, b []byte) {
+		var p Parser
+		r := NewReader(bytes.NewReader(b))
+		for len(b) > 0 {
+			n, block, err := SplitBlocks(b, true)
+			if err != nil || n == 0 {
+				return
+			}
+			b = b[n:]
+			got, err := p.Parse(block)
+			if err != nil {
+				return
+			}
+			if got == nil {
+				continue
+			}
+			if want, err := r.Next(); r.order != order {
+				return // a stream of the other byte order, which only Reader knows
+			} else if err != nil {
+				t.Fatalf("Parser returns %+v, Reader %v", got, err)
+			} else if diff := cmp.Diff(want, got, cmp.AllowUnexported(Interface{}, clock{}), cmpopts.EquateComparable(netip.Addr{})); diff != "" {
+				t.Fatalf("Parser differs from Reader (-want +got):\n%s", diff)
 			}
 		}
 	})

@@ -16,6 +16,8 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	sondev1 "github.com/sonde-operator/sonde/api/v1alpha1"
 	"github.com/sonde-operator/sonde/internal/wire/pcapng"
@@ -140,6 +142,38 @@ func TestPluginFollowSlowReader(t *testing.T) {
 	}
 	if missing := uint64(inFile.Packets - inStream.Packets); missing == 0 || inStream.Dropped != missing { //nolint:gosec // the file has more
 		t.Errorf("the stream lacks %d packets and counts %d", missing, inStream.Dropped)
+	}
+}
+
+// The command capture streams the packets of all Pods while they are captured. Ctrl-C ends it with all packets in the stream, and leaves
+// neither the PacketCapture nor a file.
+func TestPluginCaptureLive(t *testing.T) {
+	ns := cluster.Namespace(t, nil)
+	pods := cluster.ReadyPods(t, cluster.Deployment(t, ns, "sink", 2, "sink"), 2)
+	sender := cluster.Pod(t, ns, "sender", cluster.PodSpec("idle"))
+	cmd, out, errOut := cluster.StartPlugin(t, "capture", "deploy/sink", "-n", ns, "--name", "live", "--for", "10m", "--live",
+		"--filter", fmt.Sprintf("udp port %d", cluster.UDPPort))
+	pc := &sondev1.PacketCapture{}
+	pc.Namespace, pc.Name = ns, "live"
+	cluster.AwaitCapturing(t, pc)
+	const count = 500
+	for i := range pods {
+		cluster.Send(t, sender, cluster.UDPAddr(pods[i].Status.PodIP), uint32(i+1), count) //nolint:gosec // two Pods
+	}
+	cluster.Eventually(t, 20*time.Second, "the packets are in the stream while the capture runs", func(context.Context) error {
+		if n, _ := packetsIn(out.String()); n < 2*count {
+			return fmt.Errorf("%d packets", n)
+		}
+		return nil
+	})
+	if err := interrupt(t, cmd); err != nil {
+		t.Errorf("after Ctrl-C: %v\n%s", err, errOut)
+	}
+	if n, late := packetsIn(out.String()); n != 2*count || late > 0 {
+		t.Errorf("%d packets, %d of them late, want %d\n%s", n, late, 2*count, errOut)
+	}
+	if err := cluster.Admin.Get(t.Context(), client.ObjectKeyFromObject(pc), pc); !apierrors.IsNotFound(err) {
+		t.Errorf("the PacketCapture is left: %v", err)
 	}
 }
 

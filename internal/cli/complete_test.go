@@ -1,0 +1,64 @@
+package cli
+
+import (
+	"os/exec"
+	"strings"
+	"testing"
+
+	"github.com/sonde-operator/sonde/api/v1alpha1"
+	"github.com/sonde-operator/sonde/internal/cli/report"
+	"github.com/sonde-operator/sonde/internal/kind"
+)
+
+// kubectl asks the plugin for completions by __complete, in each shell.
+func TestComplete(t *testing.T) {
+	s := newAPIServer(t, kind.Trace)
+	s.add(&v1alpha1.PacketCapture{}, v1alpha1.PhaseCapturing)
+	tests := map[string]struct {
+		words []string
+		want  []string
+		not   string
+	}{
+		"a running capture": {[]string{"follow", ""}, []string{"web"}, "deploy"},
+		"a workload":        {[]string{"capture", ""}, []string{"deploy/web"}, "sts/"},
+		"one to trace":      {[]string{"trace", "dep"}, []string{"deploy/web"}, "pcap"},
+		"flags":             {[]string{"capture", "--"}, []string{"--live", "--wireshark", "--top", "--delay"}, "--extcap"},
+		"flags of follow":   {[]string{"follow", "--"}, []string{"--wireshark", "--delay"}, "--live"},
+		"extcap":            {[]string{"extcap", ""}, []string{"install", "uninstall"}, "run"},
+		"nothing more":      {[]string{"follow", "web", ""}, nil, "web"},
+	}
+	for name, tc := range tests {
+		t.Run(name, func(t *testing.T) {
+			args := append([]string{"__complete", "-n", "shop", "--server", s.url}, tc.words...)
+			r := startWith(t, s, func(*Options) {}, args...)
+			r.await(t, report.ExitOK)
+			got := r.out.String()
+			for _, want := range tc.want {
+				if !strings.Contains("\n"+got, "\n"+want) {
+					t.Errorf("no %q in\n%s", want, got)
+				}
+			}
+			if strings.Contains("\n"+got, "\n"+tc.not) {
+				t.Errorf("%q in\n%s", tc.not, got)
+			}
+		})
+	}
+}
+
+// The scripts for shells are valid there.
+func TestCompletionScripts(t *testing.T) {
+	for _, shell := range []string{"bash", "zsh"} {
+		t.Run(shell, func(t *testing.T) {
+			program, err := exec.LookPath(shell)
+			if err != nil {
+				t.Skipf("%s is not installed", shell)
+			}
+			r := sonde(t, newAPIServer(t), report.ExitOK, "completion", shell)
+			cmd := exec.CommandContext(t.Context(), program, "-n") // reads, and runs nothing
+			cmd.Stdin = strings.NewReader(r.out.String())
+			if out, err := cmd.CombinedOutput(); err != nil || len(out) > 0 {
+				t.Errorf("%v\n%s", err, out)
+			}
+		})
+	}
+}

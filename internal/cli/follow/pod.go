@@ -1,0 +1,108 @@
+package follow
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/sonde-operator/sonde/internal/cli/podstreams"
+	"github.com/sonde-operator/sonde/internal/wire/pcapng"
+)
+
+// pod is the state of one Pod's stream. It is an io.Writer of whole blocks.
+type pod struct {
+	stream *Stream
+	ctx    context.Context //nolint:containedctx // io.Writer has none
+	uid    string
+	parser pcapng.Parser
+	block  []byte // of the last packet
+	// numbers of its interfaces in the stream.
+	numbers []uint32
+	began   bool // a packet was read
+	// missed packets from before the Pod has an interface.
+	missed uint64
+}
+
+// readPod reads the stream of one Pod.
+func (s *Stream) readPod(ctx context.Context, of podstreams.Pod) error {
+	p := &pod{stream: s, ctx: ctx, uid: of.UID}
+	if err := s.o.Blocks(ctx, of.UID, of.File, !s.o.Complete, p.gap, p); err != nil {
+		return fmt.Errorf("follow %s: %w", of.File, err)
+	}
+	return nil
+}
+
+// Write accepts one whole block.
+func (p *pod) Write(block []byte) (int, error) {
+	b, err := p.parser.Parse(block)
+	if err != nil {
+		return 0, err
+	}
+	switch b := b.(type) {
+	case *pcapng.Section:
+		p.numbers = nil
+	case *pcapng.Interface:
+		p.describe(b)
+	case *pcapng.Packet:
+		b.Interface = p.numbers[b.Interface]
+		p.block = pcapng.AppendPacket(p.block[:0], b)
+		err = p.stream.add(p, b.Time)
+	case *pcapng.Statistics:
+		b.Interface = p.numbers[b.Interface]
+		p.stream.mu.Lock()
+		p.stream.stats[b.Interface] = b
+		p.stream.mu.Unlock()
+	}
+	return len(block), err
+}
+
+// describe adds an interface to the stream.
+func (p *pod) describe(i *pcapng.Interface) {
+	s := p.stream
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	p.numbers = append(p.numbers, uint32(len(s.stats)))
+	s.stats = append(s.stats, nil)
+	s.control = pcapng.AppendInterface(s.control, i)
+	s.lost[p.numbers[0]] += p.missed
+	p.missed = 0
+}
+
+// add queues the packet in p.block. It waits while the queue is full: then the connection to the keeper fills, and the keeper counts what
+// it leaves out. The wait ends with the context of the Pod.
+func (s *Stream) add(p *pod, at uint64) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for s.queue.Bytes() > maxBuffered && p.ctx.Err() == nil {
+		select {
+		case s.full <- struct{}{}:
+		default:
+		}
+		s.room.Wait()
+	}
+	if p.ctx.Err() != nil {
+		return context.Cause(p.ctx)
+	}
+	p.began = true
+	s.activity++
+	s.result.Read[p.uid]++
+	s.queue.push(at, p.block, time.Now())
+	return nil
+}
+
+// gap counts packets that were skipped.
+func (p *pod) gap(packets uint64) {
+	s := p.stream
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	switch {
+	case !p.began:
+		s.result.Earlier += packets
+	case len(p.numbers) == 0:
+		p.missed += packets
+		s.result.Skipped += packets
+	default:
+		s.lost[p.numbers[0]] += packets
+		s.result.Skipped += packets
+	}
+}
