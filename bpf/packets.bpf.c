@@ -15,9 +15,14 @@
 #include "kernel.h"
 #include "skb.h"
 
+#include <bpf/bpf_core_read.h>
 #include <bpf/bpf_helpers.h>
+#include <bpf/bpf_tracing.h>
 
 #include "ring.h"
+#include "processes.h"
+#include "sockets.h"
+#include "attribution.h"
 
 char _license[] SEC("license") = "Dual BSD/GPL";
 
@@ -127,9 +132,23 @@ static __always_inline void copy(struct __sk_buff *skb, __u32 from, void *to, __
 		bpf_skb_load_bytes(skb, from, to, last + 1);
 }
 
+/*
+ * Copies the options that name a packet's process. It may copy up to 64 bytes after them, which the end of the block overwrites or
+ * which stay unused: chunks of a constant size need no helper.
+ */
+static __always_inline void copy_options(void *to, struct options *o, __u32 length)
+{
+#pragma unroll
+	for (int from = 0; from < OPTIONS_MAX; from += 56) {
+		if (from && from >= length)
+			break;
+		__builtin_memcpy(to + from, o->bytes + from, 56);
+	}
+}
+
 /* Writes a packet's block at p. */
 static __always_inline void write(struct __sk_buff *skb, void *p, __u32 number, __u32 capped, __u32 whole, __u32 size, bool tagged,
-				  bool out)
+				  bool out, struct options *o, __u64 length)
 {
 	__u64 time = bpf_ktime_get_ns() + clock_offset;
 	__u32 *head = p, *tail;
@@ -160,13 +179,21 @@ static __always_inline void write(struct __sk_buff *skb, void *p, __u32 number, 
 	tail = p + padded;
 	tail[0] = OPTION_FLAGS;
 	tail[1] = flags_of(skb, out);
+	if (attribute && o) {
+		copy_options(tail + 2, o, length);
+		barrier_var(length);
+		if (length > OPTIONS_MAX)
+			return;
+		tail = (void *)tail + length;
+	}
 	tail[2] = 0;
 	tail[3] = size;
 }
 
 static __always_inline int capture(struct __sk_buff *skb, bool out)
 {
-	__u32 whole, capped, size;
+	__u32 whole, capped, size, slot = 0, length = 0;
+	struct options *options = 0;
 	struct interface *i;
 	struct ring *ring;
 	__u64 head, to;
@@ -186,6 +213,14 @@ static __always_inline int capture(struct __sk_buff *skb, bool out)
 	capped = whole < snap_len ? whole : snap_len;
 	/* A tag that is cut off is written all the same, to the slack after the ring. */
 	size = BLOCK_HEAD + ((capped + 3) & ~3U) + BLOCK_TAIL;
+	if (attribute) {
+		slot = slot_of_packet(skb, ethernet, out);
+		options = options_at(slot);
+		length = options ? options->length : 0;
+		if (length > OPTIONS_MAX)
+			return NEXT;
+		size += length;
+	}
 	if (ring->busy) { /* an interrupt sends while this CPU writes another packet */
 		count_lost(ring, i->slot - 1);
 		return NEXT;
@@ -194,11 +229,13 @@ static __always_inline int capture(struct __sk_buff *skb, bool out)
 	if (!p)
 		return NEXT;
 	set_busy(ring, true);
-	write(skb, p, i->number, capped, whole, size, tagged, out);
+	write(skb, p, i->number, capped, whole, size, tagged, out, options, length);
 	to = next_head(head, size);
 	publish(ring, head, to);
 	set_busy(ring, false);
 	wake_reader(ring, to, &wake);
+	if (attribute)
+		count_outcome(slot);
 	return NEXT;
 }
 

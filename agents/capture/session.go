@@ -111,7 +111,7 @@ func (s *session) openLinks() ([]links.Link, error) {
 	}
 	s.shared = &backend.Config{
 		NetNS: s.netns, Owner: s.cfg.Owner, Interfaces: s.cfg.Interfaces, Filters: s.cfg.Filters, RingBytes: s.cfg.RingBytes,
-		Recorder: s.rec, Watch: s.poll.add, Log: s.cfg.Log,
+		Processes: s.cfg.Processes, Recorder: s.rec, Watch: s.poll.add, Log: s.cfg.Log,
 	}
 	return s.links.List()
 }

@@ -18,7 +18,7 @@ import (
 	"github.com/sonde-operator/sonde/internal/wire/ringmemory"
 )
 
-//go:generate go tool -modfile=../../../hack/tools/go.mod bpf2go -cc clang-19 -strip llvm-strip-19 -target amd64,arm64 -type interface packets ../../../bpf/packets.bpf.c -- -I../../../bpf/headers -mcpu=v3 -Wall -Werror
+//go:generate go tool -modfile=../../../hack/tools/go.mod bpf2go -cc clang-19 -strip llvm-strip-19 -target amd64,arm64 -type interface -type process -type holding -type name packets ../../../bpf/packets.bpf.c -- -I../../../bpf/headers -mcpu=v3 -Wall -Werror
 
 const (
 	// filterFunction is the programs' function that the filter replaces.
@@ -41,12 +41,13 @@ type programs struct {
 	first      *ebpf.Collection // has the maps
 	rings      []*ring.Ring
 	waker      *ring.Waker
+	processes  map[string]any // constants of a capture that names processes; nil if it does not
 	of         map[pcapng.LinkType]*ebpf.Collection
 	create     func(*ebpf.CollectionSpec, ebpf.CollectionOptions) (*ebpf.Collection, error) // tests replace it
 }
 
 // shared are the maps that all programs share.
-var shared = []string{packetsMapRings, packetsMapWake, packetsMapLow, packetsMapHigh, stateMap}
+var shared = append([]string{packetsMapRings, packetsMapWake, packetsMapLow, packetsMapHigh, packetsMapOwners, stateMap}, processMaps...)
 
 // newPrograms returns programs whose rings have ringBytes bytes in total, for packets of at most snapLen bytes. It
 // loads nothing yet.
@@ -133,7 +134,13 @@ func specWith(filter bpfprog.Program, inline bool) (*ebpf.CollectionSpec, error)
 }
 
 // longest returns the most bytes of a packet's pcapng block.
-func (p *programs) longest() int { return pcapng.PacketLen(int(p.snapLen)) }
+func (p *programs) longest() int {
+	n := pcapng.PacketLen(int(p.snapLen))
+	if p.processes != nil {
+		n += pcapng.MaxProcessLen
+	}
+	return n
+}
 
 func (p *programs) loadWith(filter bpfprog.Program, lt pcapng.LinkType, inline bool) (*ebpf.Collection, error) {
 	spec, err := specWith(filter, inline)
@@ -144,6 +151,8 @@ func (p *programs) loadWith(filter bpfprog.Program, lt pcapng.LinkType, inline b
 		packetsVarSnapLen: p.snapLen, packetsVarEthernet: lt == pcapng.LinkTypeEthernet, packetsVarRingMask: uint64(p.size - 1),
 		packetsVarInlined: inline,
 	}
+	maps.Copy(constants, p.processes)
+	p.leaveOut(spec)
 	for name, value := range constants {
 		if err := spec.Variables[name].Set(value); err != nil {
 			return nil, fmt.Errorf("set %s: %w", name, err)
@@ -156,6 +165,18 @@ func (p *programs) loadWith(filter bpfprog.Program, lt pcapng.LinkType, inline b
 		maps.DeleteFunc(options.MapReplacements, func(name string, _ *ebpf.Map) bool { return !slices.Contains(shared, name) })
 	}
 	return p.create(spec, options)
+}
+
+// leaveOut removes what is not needed: the first programs for interfaces bring those that follow processes, if any do.
+func (p *programs) leaveOut(spec *ebpf.CollectionSpec) {
+	if p.processes == nil {
+		for _, name := range processMaps {
+			spec.Maps[name].MaxEntries = 1
+		}
+	}
+	if p.processes == nil || p.first != nil {
+		maps.DeleteFunc(spec.Programs, func(name string, _ *ebpf.ProgramSpec) bool { return slices.Contains(hooks, name) })
+	}
 }
 
 // set changes a variable of the programs.

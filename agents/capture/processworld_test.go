@@ -1,0 +1,247 @@
+package capture
+
+import (
+	"bufio"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/netip"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/sonde-operator/sonde/agents/capture/links"
+	"github.com/sonde-operator/sonde/internal/wire/pcapng"
+)
+
+// echoPort is the port of the peer's echo servers, as in testdata/sockets.c.
+const echoPort = "9000"
+
+// socketWorld is programs with sockets that the test knows, and a peer that talks to them.
+type socketWorld struct {
+	*testNet
+	tb      testing.TB
+	program string // of testdata/sockets.c
+
+	mu   sync.Mutex
+	pids map[uint16][]uint32 // who has the socket of a port
+	// either are ports whose sockets several processes may use: each of them is right.
+	either []uint16
+	// answers are ports whose connections change hands: only packets with data that the target sends are its process's for sure.
+	answers []uint16
+}
+
+func newSocketWorld(tb testing.TB) *socketWorld {
+	tb.Helper()
+	w := &socketWorld{testNet: newTestNet(tb), tb: tb, program: filepath.Join(tb.TempDir(), "sockets"), pids: map[uint16][]uint32{}}
+	out, err := exec.Command("gcc", "-O2", "-pthread", "-Wall", "-Werror", "-o", w.program, "testdata/sockets.c").CombinedOutput()
+	if err != nil {
+		tb.Fatalf("build the sockets (make deps installs gcc): %v\n%s", err, out)
+	}
+	for _, ip := range []string{peerIP, peerV6} {
+		w.serveEcho(net.JoinHostPort(ip, echoPort))
+	}
+	return w
+}
+
+// serveEcho answers everything at an address of the peer.
+func (w *socketWorld) serveEcho(addr string) {
+	u := w.udp(w.tb, w.peer, "udp", addr)
+	go func() {
+		b := make([]byte, 2000)
+		for {
+			n, from, err := u.ReadFromUDPAddrPort(b)
+			if err != nil {
+				return
+			}
+			_, _ = u.WriteToUDPAddrPort(b[:n], from)
+		}
+	}()
+	var l net.Listener
+	err := links.InNetNS(int(w.peer.Fd()), func() (err error) {
+		l, err = net.Listen("tcp", addr)
+		return err
+	})
+	if err != nil {
+		w.tb.Fatal(err)
+	}
+	w.tb.Cleanup(func() { _ = l.Close() })
+	go func() {
+		for {
+			c, err := l.Accept()
+			if err != nil {
+				return
+			}
+			go func() { _, _ = io.Copy(c, c); _ = c.Close() }()
+		}
+	}()
+}
+
+// run starts a program in the target's namespace, and returns when its sockets are open.
+func (w *socketWorld) run(port int, name string, args ...string) *exec.Cmd {
+	w.tb.Helper()
+	cmd := exec.Command(name, append(args, targetIP, peerIP, targetV6, peerV6, strconv.Itoa(port))...)
+	cmd.Stderr = os.Stderr
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		w.tb.Fatal(err)
+	}
+	if err := links.InNetNS(int(w.target.Fd()), cmd.Start); err != nil {
+		w.tb.Fatal(err)
+	}
+	w.tb.Cleanup(func() { w.kill(cmd) })
+	for lines := bufio.NewScanner(out); lines.Scan(); {
+		if lines.Text() == "ready" {
+			return cmd
+		}
+		var pid, port int
+		if _, err := fmt.Sscan(lines.Text(), &pid, &port); err != nil {
+			w.tb.Fatalf("%s says %q", name, lines.Text())
+		}
+		w.mu.Lock()
+		w.pids[uint16(port)] = append(w.pids[uint16(port)], uint32(pid))
+		w.mu.Unlock()
+	}
+	w.tb.Fatalf("%s ended", name)
+	return nil
+}
+
+// kill ends a program and the children that it has told of.
+func (w *socketWorld) kill(cmd *exec.Cmd) {
+	_ = cmd.Process.Kill()
+	_ = cmd.Wait()
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for _, pids := range w.pids {
+		for _, pid := range pids {
+			if exe, err := os.Readlink(fmt.Sprintf("/proc/%d/exe", pid)); err == nil && exe == w.program {
+				p, _ := os.FindProcess(int(pid)) // never fails on Linux
+				_ = p.Kill()
+			}
+		}
+	}
+}
+
+// ask sends messages to a port of the target over one connection, and awaits an answer to each.
+func (w *socketWorld) ask(network, ip string, port, messages int) {
+	w.tb.Helper()
+	var c net.Conn
+	err := links.InNetNS(int(w.peer.Fd()), func() (err error) {
+		c, err = net.Dial(network, net.JoinHostPort(ip, strconv.Itoa(port)))
+		return err
+	})
+	if err != nil {
+		w.tb.Fatal(err)
+	}
+	defer c.Close()
+	b := make([]byte, 100)
+	for range messages {
+		_ = c.SetDeadline(time.Now().Add(5 * time.Second))
+		_, err := c.Write([]byte("a question of some bytes"))
+		if err == nil {
+			_, err = c.Read(b)
+		}
+		if err != nil {
+			w.tb.Fatalf("ask port %d: %v", port, err)
+		}
+	}
+}
+
+// score counts the packets of one port by what they say.
+type score struct {
+	right, wrong, unknown int
+	reasons               map[pcapng.ProcessReason]int
+	example               string // of a wrong packet
+	last                  *pcapng.Process
+}
+
+// scores compares the packets of a file with the holders of the target's ports.
+func (w *socketWorld) scores(path string) map[uint16]*score {
+	w.tb.Helper()
+	f, err := os.Open(path)
+	if err != nil {
+		w.tb.Fatal(err)
+	}
+	defer f.Close()
+	all := map[uint16]*score{}
+	for r := pcapng.NewReader(f); ; {
+		b, err := r.Next()
+		if errors.Is(err, io.EOF) {
+			return all
+		}
+		if err != nil {
+			w.tb.Fatal(err)
+		}
+		p, ok := b.(*pcapng.Packet)
+		if !ok {
+			continue
+		}
+		port, ok := targetPort(p.Data)
+		if !ok || slices.Contains(w.answers, port) && (p.Flags.Direction() != pcapng.Outbound || p.Length < 80) {
+			continue
+		}
+		if all[port] == nil {
+			all[port] = &score{reasons: map[pcapng.ProcessReason]int{}}
+		}
+		all[port].add(p, w.pids[port], slices.Contains(w.either, port))
+	}
+}
+
+func (s *score) add(p *pcapng.Packet, pids []uint32, either bool) {
+	s.last = p.Process
+	switch {
+	case p.Process == nil || len(p.Comments) != 1 || p.Comments[0] != p.Process.String():
+		s.wrong++
+		s.example = fmt.Sprintf("comments %q, process %v", p.Comments, p.Process)
+	case p.Process.Reason != pcapng.ProcessKnown:
+		s.unknown++
+		s.reasons[p.Process.Reason]++
+	case (len(pids) == 1 || either) && slices.Contains(pids, p.Process.PID):
+		s.right++
+	default:
+		s.wrong++
+		s.example = fmt.Sprintf("%v, want a process of %v", p.Process, pids)
+	}
+}
+
+// targetPort returns the target's port of a TCP or UDP packet in an Ethernet frame.
+func targetPort(frame []byte) (uint16, bool) {
+	if len(frame) < 58 {
+		frame = append(slices.Clone(frame), make([]byte, 58)...)
+	}
+	var source netip.Addr
+	var protocol byte
+	ports := frame[14+40:]
+	switch binary.BigEndian.Uint16(frame[12:]) {
+	case 0x0800:
+		protocol, source, ports = frame[23], netip.AddrFrom4([4]byte(frame[26:30])), frame[14+20:]
+	case 0x86dd:
+		protocol, source = frame[20], netip.AddrFrom16([16]byte(frame[22:38]))
+	}
+	if protocol != 6 && protocol != 17 {
+		return 0, false
+	}
+	at := 2
+	if s := source.String(); s == targetIP || s == targetV6 {
+		at = 0
+	}
+	return binary.BigEndian.Uint16(ports[at:]), true
+}
+
+// report describes the scores of the ports.
+func report(all map[uint16]*score) string {
+	var lines []string
+	for port, s := range all {
+		lines = append(lines, fmt.Sprintf("port %d: %d right, %d wrong, %d unknown %v %s", port, s.right, s.wrong, s.unknown, s.reasons, s.example))
+	}
+	slices.Sort(lines)
+	return strings.Join(lines, "\n")
+}

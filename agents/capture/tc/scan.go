@@ -1,0 +1,324 @@
+package tc
+
+import (
+	"bufio"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"slices"
+	"time"
+
+	"github.com/cilium/ebpf"
+	ebpflink "github.com/cilium/ebpf/link"
+
+	"github.com/sonde-operator/sonde/agents/capture/backend"
+	"github.com/sonde-operator/sonde/internal/wire/pcapng"
+)
+
+const (
+	// The pause between two scans grows from minScan to maxScan while packets stay in doubt. It is at least scanShare times as long
+	// as a scan, which takes some milliseconds on a node with many processes.
+	minScan   = 100 * time.Millisecond
+	maxScan   = 500 * time.Millisecond
+	scanShare = 50
+	// refreshScan is the pause between two scans without any doubt. They find users and names of containers that have changed.
+	refreshScan = 5 * time.Second
+	// firstScans bounds the scans before the capture begins. A scan is repeated if sockets changed hands meanwhile.
+	firstScans = 10
+	maxNames   = 256
+)
+
+// errChanged says that a scan is void, because a socket may have changed hands during it.
+var errChanged = errors.New("sockets changed hands during the scan")
+
+// scanner finds out which processes have which sockets.
+type scanner struct {
+	objects   *ebpf.Collection
+	processes *backend.Processes
+	log       *slog.Logger
+
+	number  uint32
+	settled time.Time // when the last valid scan began
+	tried   time.Time // when the last scan began
+	pause   time.Duration
+	doubts  uint64 // as of the last scan
+	failed  bool   // the last scan failed, which is logged once
+
+	shared    map[uint64][]uint32 // PIDs that shared a socket in the last scan
+	unstable  bool                // others shared a socket in the scan before
+	groupOf   map[string]uint64   // claims of groups by their PIDs
+	groups    [firstProcess - firstGroup]string
+	nextGroup uint32
+	pending   map[uint64]pendingName
+	named     map[uint64]bool
+	passed    []passCount // the oldest first
+	stale     bool        // a name was found that options lack
+}
+
+// pendingName is the name of a container that the next scan confirms if the process is still in its cgroup: a PID may belong to
+// another process by now.
+type pendingName struct {
+	pid  uint32
+	name string
+}
+
+// passDelay is how long after the programs have noticed a pass the receiver surely has the socket among its files.
+const passDelay = time.Second
+
+// passCount is how many passes the programs had noticed at a time.
+type passCount struct {
+	at     time.Time
+	passes uint64
+}
+
+func (s *scanner) get(name string, to any) error {
+	if err := s.objects.Variables[name].Get(to); err != nil {
+		return fmt.Errorf("read %s: %w", name, err)
+	}
+	return nil
+}
+
+// effective returns how many passes have surely taken effect.
+func (s *scanner) effective(now time.Time) (uint64, error) {
+	var passes uint64
+	if err := s.get(packetsVarPasses, &passes); err != nil {
+		return 0, err
+	}
+	s.passed = append(s.passed, passCount{now, passes})
+	for len(s.passed) > 1 && now.Sub(s.passed[1].at) >= passDelay {
+		s.passed = s.passed[1:]
+	}
+	if first := s.passed[0]; now.Sub(first.at) >= passDelay {
+		return first.passes, nil
+	}
+	return 0, nil
+}
+
+// first scans before the capture begins.
+func (s *scanner) first() error {
+	for range firstScans {
+		err := s.scan()
+		if errors.Is(err, errChanged) {
+			continue // the doubts of packets cause the next scan
+		}
+		if err != nil || !s.unfinished() && !s.unstable {
+			return err
+		}
+	}
+	return nil
+}
+
+// next scans if packets are in doubt and the pause is over.
+func (s *scanner) next(now time.Time) {
+	var doubts uint64
+	if err := s.get(packetsVarDoubts, &doubts); err != nil {
+		return // the variables exist as long as the programs
+	}
+	doubtful := doubts != s.doubts || s.unfinished()
+	if now.Sub(s.tried) < max(s.pause, minScan) || !doubtful && now.Sub(s.settled) < refreshScan {
+		return
+	}
+	s.doubts = doubts
+	err := s.scan()
+	switch {
+	case err == nil && !doubtful:
+		s.pause = minScan
+	default:
+		s.pause = min(max(2*s.pause, minScan), maxScan)
+	}
+	s.pause = max(s.pause, scanShare*time.Since(s.tried))
+	if failed := err != nil && !errors.Is(err, errChanged); failed && !s.failed {
+		s.log.Warn("Looking for the holders of sockets failed", "error", err)
+		s.failed = failed
+	}
+}
+
+// unfinished reports whether the next scan completes the names of containers.
+func (s *scanner) unfinished() bool { return s.stale || len(s.pending) > 0 }
+
+// scan reads who has which socket, and makes that the sockets' claims.
+func (s *scanner) scan() error {
+	s.tried = time.Now()
+	passes, err := s.effective(s.tried)
+	if err != nil {
+		return err
+	}
+	var forks uint64
+	if err := s.get(packetsVarForks, &forks); err != nil {
+		return err
+	}
+	s.number++
+	if err := s.set(map[string]any{packetsVarScan: s.number, packetsVarCommit: false, packetsVarScanPasses: passes}); err != nil {
+		return err
+	}
+	found, err := s.read()
+	if err != nil {
+		return err
+	}
+	if err := s.unchanged(forks); err != nil {
+		return err
+	}
+	s.nameContainers(found)
+	if err := s.putGroups(found); err != nil {
+		return err
+	}
+	if err := s.set(map[string]any{packetsVarCommit: true}); err != nil {
+		return err
+	}
+	if _, err = s.read(); err == nil {
+		s.settled = s.tried
+	}
+	return err
+}
+
+func (s *scanner) set(values map[string]any) error {
+	for name, value := range values {
+		if err := s.objects.Variables[name].Set(value); err != nil {
+			return fmt.Errorf("set %s: %w", name, err)
+		}
+	}
+	return nil
+}
+
+// read runs the scanning program over all files of all processes.
+func (s *scanner) read() ([]packetsHolding, error) {
+	l, err := ebpflink.AttachIter(ebpflink.IterOptions{Program: s.objects.Programs[packetsProgSondeScan]})
+	if err != nil {
+		return nil, fmt.Errorf("attach the iterator of sockets: %w", explainProcesses(err))
+	}
+	defer l.Close()
+	r, err := l.Open()
+	if err != nil {
+		return nil, fmt.Errorf("read sockets: %w", err)
+	}
+	defer r.Close()
+	return readHoldings(bufio.NewReaderSize(r, 64<<10))
+}
+
+func readHoldings(r io.Reader) (all []packetsHolding, err error) {
+	for {
+		var h packetsHolding
+		err := binary.Read(r, binary.NativeEndian, &h)
+		if errors.Is(err, io.EOF) {
+			return all, nil
+		}
+		if err != nil {
+			return nil, fmt.Errorf("read sockets: %w", err)
+		}
+		all = append(all, h)
+	}
+}
+
+// unchanged returns errChanged if a process that was forked meanwhile may have sockets of its parent. A socket that was passed
+// meanwhile stays in doubt by itself.
+func (s *scanner) unchanged(before uint64) error {
+	var now uint64
+	if err := s.get(packetsVarForks, &now); err != nil || now == before {
+		return err
+	}
+	var tgid, slot uint32
+	living := s.objects.Maps[packetsMapProcesses].Iterate()
+	for living.Next(&tgid, &slot) {
+		var r packetsProcess
+		if err := s.objects.Maps[packetsMapRecords].Lookup(slot, &r); err != nil {
+			return fmt.Errorf("read processes: %w", err)
+		}
+		if r.Forked > before {
+			return errChanged
+		}
+	}
+	if living.Err() != nil {
+		return errChanged // processes come and go
+	}
+	return nil
+}
+
+// nameContainers gives the programs the names of containers. The next scan writes the options anew.
+func (s *scanner) nameContainers(found []packetsHolding) {
+	s.stale = false
+	for i := range found {
+		h := &found[i]
+		if h.Container == 0 || s.named[h.Container] || s.processes.Container == nil {
+			continue
+		}
+		if p, ok := s.pending[h.Container]; ok && p.pid == h.Pid {
+			var name packetsName
+			for i, c := range []byte(p.name[:min(len(p.name), len(name.Text)-1)]) {
+				name.Text[i] = int8(c)
+			}
+			s.named[h.Container] = len(s.named) < maxNames && s.objects.Maps[packetsMapContainers].Put(h.Container, &name) == nil
+			s.stale = true
+			delete(s.pending, h.Container)
+		} else if name := s.processes.Container(int(h.Pid)); name != "" {
+			s.pending[h.Container] = pendingName{h.Pid, name}
+		}
+	}
+}
+
+// putGroups gives the programs the claims of the sockets that several processes have.
+func (s *scanner) putGroups(found []packetsHolding) error {
+	m := s.objects.Maps[packetsMapGroups]
+	var socket, claim uint64
+	var old []uint64
+	for known := m.Iterate(); known.Next(&socket, &claim); {
+		old = append(old, socket)
+	}
+	for _, socket := range old {
+		if err := m.Delete(socket); err != nil && !errors.Is(err, ebpf.ErrKeyNotExist) {
+			return fmt.Errorf("forget groups of processes: %w", err)
+		}
+	}
+	before := s.shared
+	s.shared, s.unstable = sharedSockets(found), false
+	for socket, pids := range s.shared {
+		if !slices.Equal(before[socket], pids) {
+			s.unstable = true // one may be a child that is about to start another program
+			continue
+		}
+		claim, err := s.groupClaim(pids)
+		if err != nil {
+			return err
+		}
+		if err := m.Put(socket, claim); err != nil {
+			return nil // without room: the packets say why they are in doubt, and not who shares the socket
+		}
+	}
+	return nil
+}
+
+// sharedSockets returns the PIDs that share each socket.
+func sharedSockets(found []packetsHolding) map[uint64][]uint32 {
+	holders := map[uint64][]uint32{}
+	for i := range found {
+		h := &found[i]
+		if !slices.Contains(holders[h.Socket], h.Pid) {
+			holders[h.Socket] = append(holders[h.Socket], h.Pid)
+		}
+	}
+	for socket, pids := range holders {
+		if len(pids) < 2 {
+			delete(holders, socket)
+		}
+		slices.Sort(pids)
+	}
+	return holders
+}
+
+// groupClaim returns the claim of a group, and writes its record if it is new. The oldest group gives its slot to a new one.
+func (s *scanner) groupClaim(pids []uint32) (uint64, error) {
+	key := fmt.Sprint(pids)
+	if claim, ok := s.groupOf[key]; ok {
+		return claim, nil
+	}
+	n := s.nextGroup
+	s.nextGroup++
+	at := int(n) % len(s.groups)
+	delete(s.groupOf, s.groups[at])
+	s.groups[at] = key
+	generation := n/uint32(len(s.groups)) + 1
+	claim := uint64(generation<<slotBits | uint32(firstGroup+at))
+	s.groupOf[key] = claim
+	return claim, putRecord(s.objects, claim, &pcapng.Process{Reason: pcapng.ProcessShared, SharedBy: pids})
+}

@@ -1,0 +1,282 @@
+/* SPDX-License-Identifier: (GPL-2.0-only OR Apache-2.0) */
+/*
+ * Finds the process of a packet (docs/adr/0021-processes.md). Part of packets.bpf.c.
+ *
+ * An outgoing packet has its socket. For an incoming one the kernel is asked which socket would receive it: the packet's own
+ * socket is that of a sender in another network namespace. Where that answer could be wrong, the packet has a reason instead.
+ */
+#ifndef SONDE_ATTRIBUTION_H
+#define SONDE_ATTRIBUTION_H
+
+#include <bpf/bpf_endian.h>
+
+#define ETHERTYPE_IPV4 0x0800
+#define ETHERTYPE_IPV6 0x86dd
+#define IPPROTO_TCP 6
+#define IPPROTO_UDP 17
+#define FRAGMENT_OFFSET 0x1fff
+#define ETHERNET_HEADER 14
+#define CURRENT_NETNS (~0ULL)	/* BPF_F_CURRENT_NETNS */
+#define PRE_ROUTING 0
+
+#pragma clang attribute push(__attribute__((preserve_access_index)), apply_to = record)
+
+struct netns_nf {
+	void *hooks_ipv4[1];
+	void *hooks_ipv6[1];
+};
+
+struct net___nf {
+	struct netns_nf nf;
+};
+
+struct sock_reuseport {
+	void *prog;
+};
+
+struct sock___packet {
+	struct socket___packet *sk_socket;
+	struct sock_reuseport *sk_reuseport_cb;
+};
+
+struct socket___packet {
+	void *file;
+};
+
+#pragma clang attribute pop
+
+/* Packets with a process (index 0) and with each reason. */
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(max_entries, FIRST_GROUP);
+	__type(key, __u32);
+	__type(value, __u64);
+} outcomes SEC(".maps");
+
+/* Packets whose process the next scan may find. */
+__u64 doubts = 0;
+
+/* Returns the slot of a socket's claim, if the claim is valid. */
+static __always_inline __u32 slot_by_socket(struct bpf_sock *sk)
+{
+	struct owner *o = bpf_sk_storage_get(&owners, sk, 0, 0);
+	__u64 address = (__u64)sk, claim;
+	struct process *p;
+
+	if (!o)
+		return REASON_UNSEEN;
+	claim = *(volatile __u64 *)&o->claim;
+	p = record_at(slot_of(claim));
+	if (!p || (__u32)p->claim != (__u32)claim)
+		return REASON_ENDED;
+	if (p->claim >> 32 != claim >> 32 && p->children)
+		return REASON_FORKED;
+	if (blind)
+		return REASON_TOO_MANY;
+	if (was_passed(o, &address))
+		return REASON_PASSED;
+	return slot_of(claim);
+}
+
+/* Returns a full socket: of a connection that is not yet established, the listener. */
+static __always_inline struct bpf_sock *full_socket(struct bpf_sock *sk)
+{
+	struct bpf_sock *full = bpf_sk_fullsock(sk);
+
+	return full ? full : bpf_get_listener_sock(sk);
+}
+
+static __always_inline __u32 slot_of_sender(struct __sk_buff *skb)
+{
+	struct bpf_sock *sk = skb->sk, *full;
+	struct socket___packet *socket;
+	struct sock___packet *s = 0;
+	__u32 slot;
+
+	if (!sk)
+		return REASON_NO_SENDER;
+	full = full_socket(sk);
+	if (!full)
+		return REASON_CLOSED;
+	slot = slot_by_socket(full);
+	if (slot != REASON_UNSEEN)
+		return slot;
+	bpf_probe_read_kernel(&s, sizeof(s), &sk); /* the verifier forbids arithmetic with sk itself */
+	socket = BPF_CORE_READ(s, sk_socket);
+	return socket && !BPF_CORE_READ(socket, file) ? REASON_KERNEL : slot;
+}
+
+/* Whether rules of netfilter may change the receiver of packets before sockets are looked up. */
+static __always_inline bool has_rules(bool ipv4)
+{
+	struct net___nf *net = (void *)net_address;
+
+	if (!bpf_core_field_exists(net->nf))
+		return false;
+	if (!net)
+		return true;
+	return ipv4 ? BPF_CORE_READ(net, nf.hooks_ipv4[PRE_ROUTING]) : BPF_CORE_READ(net, nf.hooks_ipv6[PRE_ROUTING]);
+}
+
+/* Whether a program chooses among the sockets of a port. The kernel's answer has ignored it. */
+static __always_inline bool is_balanced(struct bpf_sock *sk)
+{
+	struct owner *o = bpf_sk_storage_get(&owners, sk, 0, 0);
+	struct sock___packet *s;
+	struct sock_reuseport *group;
+
+	if (!o)
+		return false;
+	s = (void *)o->address;
+	group = BPF_CORE_READ(s, sk_reuseport_cb);
+	return group && BPF_CORE_READ(group, prog);
+}
+
+/* Returns the slot of a socket that the kernel has found by the addresses of an incoming packet. */
+static __always_inline __u32 slot_of_found(struct bpf_sock *sk, bool ipv4)
+{
+	struct bpf_sock *full = full_socket(sk);
+
+	if (!full)
+		return REASON_CLOSED;
+	if (!full->dst_port) { /* not connected: its port alone has decided */
+		if (has_rules(ipv4))
+			return REASON_NETFILTER;
+		if (is_balanced(full))
+			return REASON_BALANCED;
+	}
+	return slot_by_socket(full);
+}
+
+static __always_inline __u32 slot_of_receiver(struct __sk_buff *skb, struct bpf_sock_tuple *tuple, __u32 size, __u8 protocol)
+{
+	bool ipv4 = size == sizeof(tuple->ipv4);
+	struct bpf_sock *sk;
+	__u32 slot;
+
+	if (protocol == IPPROTO_TCP)
+		sk = bpf_skc_lookup_tcp(skb, tuple, size, CURRENT_NETNS, 0);
+	else
+		sk = bpf_sk_lookup_udp(skb, tuple, size, CURRENT_NETNS, 0);
+	if (!sk)
+		return has_rules(ipv4) ? REASON_NETFILTER : REASON_NO_RECEIVER;
+	slot = slot_of_found(sk, ipv4);
+	bpf_sk_release(sk);
+	return slot;
+}
+
+struct ipv4 {
+	__u8 version_and_length;
+	__u8 service;
+	__u16 length;
+	__u16 id;
+	__be16 fragment;
+	__u8 ttl;
+	__u8 protocol;
+	__u16 checksum;
+	__be32 source;
+	__be32 destination;
+};
+
+struct ipv6 {
+	__be32 version_and_class;
+	__be16 length;
+	__u8 next;
+	__u8 hops;
+	__be32 source[4];
+	__be32 destination[4];
+};
+
+static __always_inline __u32 slot_by_ipv4(struct __sk_buff *skb, __u32 at)
+{
+	struct bpf_sock_tuple tuple = {};
+	struct ipv4 ip;
+
+	if (bpf_skb_load_bytes(skb, at, &ip, sizeof(ip)))
+		return REASON_PROTOCOL;
+	if (ip.fragment & bpf_htons(FRAGMENT_OFFSET))
+		return REASON_FRAGMENT;
+	if ((ip.destination & bpf_htonl(0xf0000000)) == bpf_htonl(0xe0000000) || ip.destination == ~0U)
+		return REASON_MULTICAST;
+	if (ip.protocol != IPPROTO_TCP && ip.protocol != IPPROTO_UDP)
+		return REASON_PROTOCOL;
+	if (bpf_skb_load_bytes(skb, at + (ip.version_and_length & 15) * 4, &tuple.ipv4.sport, 4))
+		return REASON_PROTOCOL;
+	tuple.ipv4.saddr = ip.source;
+	tuple.ipv4.daddr = ip.destination;
+	return slot_of_receiver(skb, &tuple, sizeof(tuple.ipv4), ip.protocol);
+}
+
+static __always_inline __u32 slot_by_ipv6(struct __sk_buff *skb, __u32 at)
+{
+	struct bpf_sock_tuple tuple = {};
+	struct ipv6 ip;
+
+	if (bpf_skb_load_bytes(skb, at, &ip, sizeof(ip)))
+		return REASON_PROTOCOL;
+	if (*(__u8 *)ip.destination == 0xff)
+		return REASON_MULTICAST;
+	switch (ip.next) {
+	case IPPROTO_TCP:
+	case IPPROTO_UDP:
+		break;
+	case 0: /* hop-by-hop */
+	case 43: /* routing */
+	case 44: /* fragment */
+	case 51: /* authentication */
+	case 60: /* destination options */
+		return REASON_EXTENSION;
+	default:
+		return REASON_PROTOCOL;
+	}
+	if (bpf_skb_load_bytes(skb, at + sizeof(ip), &tuple.ipv6.sport, 4))
+		return REASON_PROTOCOL;
+	__builtin_memcpy(tuple.ipv6.saddr, ip.source, sizeof(ip.source));
+	__builtin_memcpy(tuple.ipv6.daddr, ip.destination, sizeof(ip.destination));
+	return slot_of_receiver(skb, &tuple, sizeof(tuple.ipv6), ip.next);
+}
+
+/* Returns the slot of the record that describes a packet. */
+static __always_inline __u32 slot_of_packet(struct __sk_buff *skb, bool ethernet, bool out)
+{
+	__u32 at = ethernet ? ETHERNET_HEADER : 0;
+
+	if (out)
+		return slot_of_sender(skb);
+	switch (skb->pkt_type) {
+	case 1: /* PACKET_BROADCAST */
+	case 2: /* PACKET_MULTICAST */
+		return skb->protocol == bpf_htons(ETHERTYPE_IPV4) || skb->protocol == bpf_htons(ETHERTYPE_IPV6) ?
+			REASON_MULTICAST : REASON_NOT_IP;
+	case 3: /* PACKET_OTHERHOST */
+		return REASON_OTHER_HOST;
+	}
+	if (skb->protocol == bpf_htons(ETHERTYPE_IPV4))
+		return slot_by_ipv4(skb, at);
+	if (skb->protocol == bpf_htons(ETHERTYPE_IPV6))
+		return slot_by_ipv6(skb, at);
+	return REASON_NOT_IP;
+}
+
+/* Returns the options that describe a packet; zero only if the slot has no record. */
+static __always_inline struct options *options_at(__u32 slot)
+{
+	struct process *p = record_at(slot);
+
+	if (!p)
+		return 0;
+	return &p->options[*(volatile __u32 *)&p->current & 1];
+}
+
+static __always_inline void count_outcome(__u32 slot)
+{
+	__u32 i = slot < FIRST_GROUP ? slot : slot < FIRST_PROCESS ? REASON_SHARED : REASON_NONE;
+	__u64 *n = bpf_map_lookup_elem(&outcomes, &i);
+
+	if (n)
+		(*n)++;
+	if (i == REASON_UNSEEN || i == REASON_FORKED || i == REASON_PASSED || i == REASON_SHARED)
+		__sync_fetch_and_add(&doubts, 1);
+}
+
+#endif
