@@ -2,19 +2,38 @@ package capture
 
 import (
 	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
+	"golang.org/x/sys/unix"
+
 	"github.com/sonde-operator/sonde/agents/capture/backend"
+	"github.com/sonde-operator/sonde/agents/capture/links"
 	"github.com/sonde-operator/sonde/internal/wire/pcapng"
+	"github.com/sonde-operator/sonde/test/privileged"
 )
 
 // startNaming starts a capture whose packets name processes. The result ends it.
 func startNaming(t *testing.T, w *socketWorld, cand candidate) (stop func() Result) {
 	t.Helper()
-	c, err := cand.engine().Open(&Config{
-		NetNS: w.target, Dir: t.TempDir(), Base: "named", Interfaces: []string{"eth0"}, Processes: &backend.Processes{},
-	})
+	return startWith(t, w, cand, &backend.Processes{})
+}
+
+// startWith is startNaming for the processes of a Pod.
+func startWith(t *testing.T, w *socketWorld, cand candidate, p *backend.Processes) (stop func() Result) {
+	t.Helper()
+	c, err := cand.engine().Open(&Config{NetNS: w.target, Dir: t.TempDir(), Base: "named", Interfaces: []string{"eth0"}, Processes: p})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -43,9 +62,10 @@ func TestProcesses(t *testing.T) {
 			start := func(base int) {
 				w.run(base, w.program, "all")
 				w.run(base+10, "python3", "testdata/sockets.py", "all")
+				w.run(base+20, os.Args[0], "all")
 			}
 			ask := func(base int) {
-				for _, port := range []int{base, base + 10} {
+				for _, port := range []int{base, base + 10, base + 20} {
 					w.ask("tcp", targetIP, port, 50)
 					w.ask("tcp", targetV6, port+1, 50)
 					w.ask("udp", targetIP, port+2, 50)
@@ -68,7 +88,9 @@ func TestProcesses(t *testing.T) {
 					t.Errorf("port %d: %d right, %d wrong, %d unknown: %v %s", port, s.right, s.wrong, s.unknown, s.reasons, s.example)
 				}
 			}
-			t.Log("\n" + report(all))
+			if t.Failed() {
+				t.Log("\n" + report(all))
+			}
 		})
 	}
 }
@@ -119,5 +141,195 @@ func TestProcessesChangeHands(t *testing.T) {
 		if s := all[port]; port != prefork && s.right > 0 || s.reasons[pcapng.ProcessShared] == 0 {
 			t.Errorf("port %d: shared by several: %v", port, s.reasons)
 		}
+	}
+}
+
+// TestPortIsUsedAgain has a process that ends, and another one that gets its port. A later packet must not name the first one.
+func TestPortIsUsedAgain(t *testing.T) {
+	w := newSocketWorld(t)
+	stop := startNaming(t, w, tcx)
+	const port = 7000
+	var pids []uint32
+	for range 20 {
+		once := w.run(port, w.program, "once")
+		w.ask("udp", targetIP, port, 1)
+		if err := once.Wait(); err != nil {
+			t.Fatal(err)
+		}
+		pids = append(pids, uint32(once.Process.Pid))
+	}
+	var got []uint32
+	eachPacket(t, stop().Path, func(p *pcapng.Packet) {
+		if at, ok := targetPort(p.Data); ok && at == port && p.Process.Reason == pcapng.ProcessKnown {
+			got = append(got, p.Process.PID)
+		}
+	})
+	var want []uint32
+	for _, pid := range pids {
+		want = append(want, pid, pid) // a question and an answer
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("PIDs (-want +got):\n%s", diff)
+	}
+}
+
+// TestNoProcess has packets that belong to no process, and some whose process cannot be known.
+func TestNoProcess(t *testing.T) {
+	w := newSocketWorld(t)
+	w.run(7000, w.program, "all")
+	w.run(7010, w.program, "all")
+	stop := startNaming(t, w, tcx)
+	in := func(ip, network string, port int) {
+		err := links.InNetNS(int(w.peer.Fd()), func() error {
+			c, err := net.Dial(network, net.JoinHostPort(ip, strconv.Itoa(port))) // Go allows broadcasts
+			if err == nil {
+				_, err = c.Write([]byte("anyone?"))
+				_ = c.Close()
+			}
+			return err
+		})
+		if err != nil && !errors.Is(err, unix.ECONNREFUSED) {
+			t.Fatal(err)
+		}
+	}
+	in(targetIP, "tcp", 6000)
+	in(targetIP, "udp", 6001)
+	in("10.77.0.255", "udp", 6002)
+	w.ask("udp", targetIP, 7002, 1)
+	nft := exec.Command("nft", "add table ip t; add chain ip t c { type nat hook prerouting priority -100; }")
+	nft.Stderr = os.Stderr
+	if err := links.InNetNS(int(w.target.Fd()), nft.Run); err != nil {
+		t.Fatalf("add a chain (make deps installs nft): %v", err)
+	}
+	w.ask("udp", targetIP, 7012, 1)
+	got := map[uint16]map[pcapng.ProcessReason]bool{}
+	eachPacket(t, stop().Path, func(p *pcapng.Packet) {
+		if port, ok := targetPort(p.Data); ok {
+			if got[port] == nil {
+				got[port] = map[pcapng.ProcessReason]bool{}
+			}
+			got[port][p.Process.Reason] = true
+		}
+	})
+	for port, want := range map[uint16][]pcapng.ProcessReason{
+		6000: {pcapng.ProcessNoReceiver, pcapng.ProcessKernel}, 6001: {pcapng.ProcessNoReceiver}, 6002: {pcapng.ProcessMulticast},
+		7002: {pcapng.ProcessKnown}, 7012: {pcapng.ProcessKnown, pcapng.ProcessNetfilter},
+	} {
+		if diff := cmp.Diff(want, slices.Sorted(maps.Keys(got[port]))); diff != "" {
+			t.Errorf("port %d (-want +got):\n%s", port, diff)
+		}
+	}
+}
+
+// TestContainers has a Pod with two containers, and a process outside of the Pod in its network namespace.
+func TestContainers(t *testing.T) {
+	for hierarchy, root := range map[string]string{"v2": cgroup2(), "v1": "/sys/fs/cgroup/pids"} {
+		t.Run(hierarchy, func(t *testing.T) {
+			privileged.Need(t)
+			if _, err := os.Stat(filepath.Join(root, "cgroup.procs")); err != nil {
+				t.Skip("this machine does not have that hierarchy")
+			}
+			testContainers(t, root, hierarchy == "v1")
+		})
+	}
+}
+
+func testContainers(t *testing.T, root string, v1 bool) {
+	w := newSocketWorld(t)
+	base := filepath.Join(root, fmt.Sprintf("sonde-capture-%d", os.Getpid()))
+	pod := filepath.Join(base, "pod")
+	web, log := filepath.Join(pod, "web"), filepath.Join(pod, "log")
+	for _, dir := range []string{base, pod, web, log} {
+		if err := os.Mkdir(dir, 0o755); err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() {
+			for end := time.Now().Add(10 * time.Second); os.Remove(dir) != nil && time.Now().Before(end); time.Sleep(10 * time.Millisecond) {
+			}
+		})
+	}
+	var st unix.Stat_t
+	if err := unix.Stat(pod, &st); err != nil {
+		t.Fatal(err)
+	}
+	first := w.runIn(web, 7000, w.program, "all")
+	w.runIn(log, 7100, w.program, "all")
+	w.run(7200, w.program, "all") // outside
+	container := func(pid int) string {
+		b, _ := os.ReadFile(fmt.Sprintf("/proc/%d/cgroup", pid))
+		for _, name := range []string{"web", "log"} {
+			if strings.Contains(string(b), "/pod/"+name+"\n") {
+				return name
+			}
+		}
+		return ""
+	}
+	stop := startWith(t, w, tcx, &backend.Processes{PID: first.Process.Pid, Cgroup: st.Ino, Level: 2, CgroupV1: v1, Container: container})
+	w.runIn(web, 7300, w.program, "all")
+	for range 10 {
+		for _, port := range []int{7002, 7102, 7202, 7302} {
+			w.ask("udp", targetIP, port, 20)
+		}
+	}
+	wrong := map[string]int{}
+	right := map[string]int{}
+	eachPacket(t, stop().Path, func(p *pcapng.Packet) {
+		port, ok := targetPort(p.Data)
+		if !ok || port < 7000 {
+			return
+		}
+		want := map[uint16]string{70: "web", 71: "log", 73: "web"}[port/100]
+		switch {
+		case port/100 == 72 && p.Process.Reason == pcapng.ProcessOutside, p.Process.Container == want && slices.Contains(w.pids[port], p.Process.PID):
+			right[want]++
+		default:
+			wrong[fmt.Sprint(port/100, ": ", p.Process)]++
+		}
+	})
+	if len(wrong) > 0 || len(right) != 3 {
+		t.Errorf("right %v, wrong %v", right, wrong)
+	}
+}
+
+// cgroup2 returns where the hierarchy of version 2 is mounted.
+func cgroup2() string {
+	if _, err := os.Stat("/sys/fs/cgroup/unified/cgroup.procs"); err == nil {
+		return "/sys/fs/cgroup/unified"
+	}
+	return "/sys/fs/cgroup"
+}
+
+// TestProcessesUnavailable has captures whose packets cannot name processes: they say why.
+func TestProcessesUnavailable(t *testing.T) {
+	for name, tc := range map[string]struct {
+		cand      candidate
+		processes backend.Processes
+		want      string
+	}{
+		"packet sockets": {afPacket, backend.Processes{}, "packet sockets do not show processes"},
+		"no cgroup":      {tcx, backend.Processes{Unavailable: "the Pod has no cgroup"}, "the Pod has no cgroup"},
+		"another cgroup": {tcx, backend.Processes{PID: os.Getpid(), Cgroup: 1 << 60, Level: 1}, "not in the Pod's cgroup any more"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			n := newTestNet(t)
+			c, err := tc.cand.engine().Open(&Config{NetNS: n.target, Dir: t.TempDir(), Base: "p", Interfaces: []string{"eth0"}, Processes: &tc.processes})
+			if err != nil {
+				t.Fatal(err)
+			}
+			ctx, cancel := context.WithCancel(context.Background())
+			cancel()
+			r := c.Run(ctx)
+			if p := r.Account.Processes; r.Err != nil || p == nil || !strings.Contains(p.Message, tc.want) {
+				t.Errorf("%v, account %+v", r.Err, p)
+			}
+			found := false
+			eachBlock(t, r.Path, func(b pcapng.Block) {
+				i, ok := b.(*pcapng.Interface)
+				found = found || ok && len(i.Comments) == 1 && strings.Contains(i.Comments[0], tc.want)
+			})
+			if !found {
+				t.Error("the description of the interface does not say it")
+			}
+		})
 	}
 }

@@ -88,8 +88,18 @@ func (w *socketWorld) serveEcho(addr string) {
 // run starts a program in the target's namespace, and returns when its sockets are open.
 func (w *socketWorld) run(port int, name string, args ...string) *exec.Cmd {
 	w.tb.Helper()
+	return w.runIn("", port, name, args...)
+}
+
+// runIn is run in a cgroup, if one is given.
+func (w *socketWorld) runIn(cgroup string, port int, name string, args ...string) *exec.Cmd {
+	w.tb.Helper()
+	if cgroup != "" {
+		args = append([]string{"-c", `echo $$ > "$0" && exec "$@"`, filepath.Join(cgroup, "cgroup.procs"), name}, args...)
+		name = "sh"
+	}
 	cmd := exec.Command(name, append(args, targetIP, peerIP, targetV6, peerV6, strconv.Itoa(port))...)
-	cmd.Stderr = os.Stderr
+	cmd.Stderr, cmd.Env = os.Stderr, append(os.Environ(), goSockets+"=1")
 	out, err := cmd.StdoutPipe()
 	if err != nil {
 		w.tb.Fatal(err)
@@ -163,36 +173,51 @@ type score struct {
 	last                  *pcapng.Process
 }
 
-// scores compares the packets of a file with the holders of the target's ports.
-func (w *socketWorld) scores(path string) map[uint16]*score {
-	w.tb.Helper()
+// eachBlock calls a function for each block of a file.
+func eachBlock(tb testing.TB, path string, visit func(pcapng.Block)) {
+	tb.Helper()
 	f, err := os.Open(path)
 	if err != nil {
-		w.tb.Fatal(err)
+		tb.Fatal(err)
 	}
 	defer f.Close()
-	all := map[uint16]*score{}
 	for r := pcapng.NewReader(f); ; {
 		b, err := r.Next()
 		if errors.Is(err, io.EOF) {
-			return all
+			return
 		}
 		if err != nil {
-			w.tb.Fatal(err)
+			tb.Fatal(err)
 		}
-		p, ok := b.(*pcapng.Packet)
-		if !ok {
-			continue
+		visit(b)
+	}
+}
+
+// eachPacket calls a function for each packet of a file.
+func eachPacket(tb testing.TB, path string, visit func(*pcapng.Packet)) {
+	tb.Helper()
+	eachBlock(tb, path, func(b pcapng.Block) {
+		if p, ok := b.(*pcapng.Packet); ok {
+			visit(p)
 		}
+	})
+}
+
+// scores compares the packets of a file with the holders of the target's ports.
+func (w *socketWorld) scores(path string) map[uint16]*score {
+	w.tb.Helper()
+	all := map[uint16]*score{}
+	eachPacket(w.tb, path, func(p *pcapng.Packet) {
 		port, ok := targetPort(p.Data)
 		if !ok || slices.Contains(w.answers, port) && (p.Flags.Direction() != pcapng.Outbound || p.Length < 80) {
-			continue
+			return
 		}
 		if all[port] == nil {
 			all[port] = &score{reasons: map[pcapng.ProcessReason]int{}}
 		}
 		all[port].add(p, w.pids[port], slices.Contains(w.either, port))
-	}
+	})
+	return all
 }
 
 func (s *score) add(p *pcapng.Packet, pids []uint32, either bool) {

@@ -56,11 +56,31 @@ struct {
 /* Packets whose process the next scan may find. */
 __u64 doubts = 0;
 
+/*
+ * Returns the owner of a socket, and the address of the socket that has it. The connections of an MPTCP socket are the kernel's own
+ * sockets. One that has inherited its owner is asked for its MPTCP socket, too, which a scan may have found.
+ */
+static __always_inline struct owner *owner_of(struct bpf_sock *sk, __u64 *address)
+{
+	struct owner *o = bpf_sk_storage_get(&owners, sk, 0, 0), *above;
+	struct mptcp_sock *m;
+
+	*address = (__u64)sk;
+	if (o && o->address == *address)
+		return o;
+	m = bpf_skc_to_mptcp_sock(sk);
+	above = m ? bpf_sk_storage_get(&owners, m, 0, 0) : 0;
+	if (!above)
+		return o;
+	*address = (__u64)m;
+	return above;
+}
+
 /* Returns the slot of a socket's claim, if the claim is valid. */
 static __always_inline __u32 slot_by_socket(struct bpf_sock *sk)
 {
-	struct owner *o = bpf_sk_storage_get(&owners, sk, 0, 0);
-	__u64 address = (__u64)sk, claim;
+	__u64 address, claim;
+	struct owner *o = owner_of(sk, &address);
 	struct process *p;
 
 	if (!o)
@@ -121,7 +141,7 @@ static __always_inline bool has_rules(bool ipv4)
 /* Whether a program chooses among the sockets of a port. The kernel's answer has ignored it. */
 static __always_inline bool is_balanced(struct bpf_sock *sk)
 {
-	struct owner *o = bpf_sk_storage_get(&owners, sk, 0, 0);
+	struct owner *o = bpf_sk_storage_get(&owners, sk, 0, 0); /* an MPTCP listener has no group */
 	struct sock___packet *s;
 	struct sock_reuseport *group;
 

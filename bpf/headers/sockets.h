@@ -12,7 +12,7 @@
  * sonde_receive  tp_btf/skb_copy_datagram_iovec: a process may have received sockets over a Unix socket.
  * sonde_scan     iter/task_file: reads or writes who has which socket, once without and once with commit; read, not attached.
  *
- * All need Linux 5.17 (bpf_loop). sonde_receive runs for each received segment of the node, sonde_create for each socket of the
+ * All need Linux 5.19 (bpf_skc_to_mptcp_sock). sonde_receive runs for each received segment of the node, sonde_create for each socket of the
  * Pod, or of the node if its cgroups are of version 1. The others run for each process of the node.
  *
  * Input: the constants below. Output: claims in owners, and the records of processes.h. Lost: a socket that is taken by
@@ -21,9 +21,11 @@
 #ifndef SONDE_SOCKETS_H
 #define SONDE_SOCKETS_H
 
+#define MAP_LRU_HASH 9	/* BPF_MAP_TYPE_LRU_HASH */
 #define AF_UNIX 1
 #define AF_INET 2
 #define AF_INET6 10
+#define IPPROTO_MPTCP 262
 #define TCP_SYN_RECV 3
 #define TCP_LISTEN 10
 #define FILE_TYPE 0170000	/* S_IFMT */
@@ -70,6 +72,26 @@ struct socket___process {
 	struct sock *sk;
 };
 
+struct sock___process {
+	struct sock_common___process {
+		struct {
+			__s64 counter;
+		} skc_cookie;
+	} __sk_common;
+};
+
+struct tcp_sock___mptcp {
+	bool is_mptcp;
+};
+
+struct inet_connection_sock {
+	void *icsk_ulp_data;
+};
+
+struct mptcp_subflow_context {
+	struct sock___process *conn;
+};
+
 struct nsproxy {
 	struct net *net_ns;
 };
@@ -113,6 +135,19 @@ struct {
 	__type(key, __u64);
 	__type(value, __u64);
 } groups SEC(".maps");
+
+/* The claims of MPTCP sockets, by cookie, for the connections that their listeners take. */
+struct mptcp_claim {
+	__u64 claim;
+	__u64 passes;
+};
+
+struct {
+	__uint(type, MAP_LRU_HASH);
+	__uint(max_entries, 4096);
+	__type(key, __u64);
+	__type(value, struct mptcp_claim);
+} mptcp_claims SEC(".maps");
 
 /* The output of sonde_scan for each file that is a socket of the Pod's network namespace. */
 struct holding {
@@ -171,6 +206,13 @@ static __always_inline struct sock *socket_of(struct file___process *f)
 	return sk && is_inet(sk) ? sk : 0;
 }
 
+static __always_inline void note_mptcp(struct owner *o, __u64 cookie)
+{
+	struct mptcp_claim c = { o->claim, o->passes };
+
+	bpf_map_update_elem(&mptcp_claims, &cookie, &c, 0);
+}
+
 SEC("cgroup/sock_create")
 int sonde_create(struct bpf_sock *s)
 {
@@ -189,6 +231,8 @@ int sonde_create(struct bpf_sock *s)
 		o->address = address;
 		o->passes = passes;
 		o->claim = claim_of(t);
+		if (s->protocol == IPPROTO_MPTCP)
+			note_mptcp(o, bpf_get_socket_cookie(s));
 	}
 	return 1;
 }
@@ -345,6 +389,33 @@ int BPF_PROG(sonde_receive, struct sk_buff *buffer)
 	return 0;
 }
 
+/*
+ * Returns the owner of a new connection. The listener of MPTCP that took it is the kernel's own: the process has the MPTCP socket
+ * above it, as Go's servers do by default. At this moment the connection still has its listener's link to that socket.
+ */
+static __always_inline struct owner *inherited(struct sock *sk)
+{
+	struct owner *o = bpf_sk_storage_get(&owners, sk, 0, 0);
+	struct mptcp_subflow_context *subflow = 0;
+	struct mptcp_claim *above;
+	struct sock___process *m;
+	__u64 cookie;
+
+	if (o || !bpf_core_field_exists(subflow->conn) || !BPF_CORE_READ((struct tcp_sock___mptcp *)sk, is_mptcp))
+		return o;
+	subflow = BPF_CORE_READ((struct inet_connection_sock *)sk, icsk_ulp_data);
+	m = subflow ? BPF_CORE_READ(subflow, conn) : 0;
+	cookie = m ? BPF_CORE_READ(m, __sk_common.skc_cookie.counter) : 0;
+	above = bpf_map_lookup_elem(&mptcp_claims, &cookie);
+	o = above ? bpf_sk_storage_get(&owners, sk, 0, BPF_LOCAL_STORAGE_GET_F_CREATE) : 0;
+	if (!o)
+		return 0;
+	o->claim = above->claim;
+	o->passes = above->passes;
+	o->address = (__u64)m;
+	return o;
+}
+
 /* An accepted socket does not inherit what has happened to its listener, or to another socket at its address. */
 SEC("tp_btf/inet_sock_set_state")
 int BPF_PROG(sonde_accept, const struct sock *sk, int from, int to)
@@ -353,7 +424,7 @@ int BPF_PROG(sonde_accept, const struct sock *sk, int from, int to)
 
 	if (to != TCP_SYN_RECV || !is_inet(sk))
 		return 0;
-	o = bpf_sk_storage_get(&owners, (void *)sk, 0, 0);
+	o = inherited((void *)sk);
 	if (!o)
 		return 0;
 	/* A listener that was passed has a claim that is in doubt, and so has the connection until the next scan. */
@@ -418,6 +489,8 @@ int sonde_scan(struct bpf_iter__task_file *ctx)
 	h.socket = (__u64)sk;
 	if (commit) {
 		settle(o, h.socket);
+		if (sk->sk_protocol == IPPROTO_MPTCP)
+			note_mptcp(o, bpf_get_socket_cookie(sk));
 		return 0;
 	}
 	if (!o->claim)

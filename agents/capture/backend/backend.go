@@ -80,6 +80,8 @@ type Config struct {
 
 // Processes says whose packets name their process.
 type Processes struct {
+	// Unavailable says why processes cannot be named; empty if they can.
+	Unavailable string
 	// PID is a process of the Pod.
 	PID int
 	// Cgroup is the number of the Pod's cgroup, and Level its depth; zero makes each process one of the Pod.

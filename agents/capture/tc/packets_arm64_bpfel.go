@@ -28,6 +28,12 @@ type packetsInterface struct {
 	Slot   uint32
 }
 
+type packetsMptcpClaim struct {
+	_      structs.HostLayout
+	Claim  uint64
+	Passes uint64
+}
+
 type packetsName struct {
 	_    structs.HostLayout
 	Text [64]int8
@@ -75,6 +81,7 @@ const (
 	packetsMapGroups        = "groups"
 	packetsMapHigh          = "high"
 	packetsMapLow           = "low"
+	packetsMapMptcpClaims   = "mptcp_claims"
 	packetsMapOutcomes      = "outcomes"
 	packetsMapOwners        = "owners"
 	packetsMapPassed        = "passed"
@@ -180,17 +187,18 @@ type packetsProgramSpecs struct {
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type packetsMapSpecs struct {
-	Containers *ebpf.MapSpec `ebpf:"containers"`
-	Groups     *ebpf.MapSpec `ebpf:"groups"`
-	High       *ebpf.MapSpec `ebpf:"high"`
-	Low        *ebpf.MapSpec `ebpf:"low"`
-	Outcomes   *ebpf.MapSpec `ebpf:"outcomes"`
-	Owners     *ebpf.MapSpec `ebpf:"owners"`
-	Passed     *ebpf.MapSpec `ebpf:"passed"`
-	Processes  *ebpf.MapSpec `ebpf:"processes"`
-	Records    *ebpf.MapSpec `ebpf:"records"`
-	Rings      *ebpf.MapSpec `ebpf:"rings"`
-	Wake       *ebpf.MapSpec `ebpf:"wake"`
+	Containers  *ebpf.MapSpec `ebpf:"containers"`
+	Groups      *ebpf.MapSpec `ebpf:"groups"`
+	High        *ebpf.MapSpec `ebpf:"high"`
+	Low         *ebpf.MapSpec `ebpf:"low"`
+	MptcpClaims *ebpf.MapSpec `ebpf:"mptcp_claims"`
+	Outcomes    *ebpf.MapSpec `ebpf:"outcomes"`
+	Owners      *ebpf.MapSpec `ebpf:"owners"`
+	Passed      *ebpf.MapSpec `ebpf:"passed"`
+	Processes   *ebpf.MapSpec `ebpf:"processes"`
+	Records     *ebpf.MapSpec `ebpf:"records"`
+	Rings       *ebpf.MapSpec `ebpf:"rings"`
+	Wake        *ebpf.MapSpec `ebpf:"wake"`
 }
 
 // packetsVariableSpecs contains global variables before they are loaded into the kernel.
@@ -247,17 +255,18 @@ func (o *packetsObjects) Close() error {
 //
 // It can be passed to loadPacketsObjects or ebpf.CollectionSpec.LoadAndAssign.
 type packetsMaps struct {
-	Containers *ebpf.Map `ebpf:"containers"`
-	Groups     *ebpf.Map `ebpf:"groups"`
-	High       *ebpf.Map `ebpf:"high"`
-	Low        *ebpf.Map `ebpf:"low"`
-	Outcomes   *ebpf.Map `ebpf:"outcomes"`
-	Owners     *ebpf.Map `ebpf:"owners"`
-	Passed     *ebpf.Map `ebpf:"passed"`
-	Processes  *ebpf.Map `ebpf:"processes"`
-	Records    *ebpf.Map `ebpf:"records"`
-	Rings      *ebpf.Map `ebpf:"rings"`
-	Wake       *ebpf.Map `ebpf:"wake"`
+	Containers  *ebpf.Map `ebpf:"containers"`
+	Groups      *ebpf.Map `ebpf:"groups"`
+	High        *ebpf.Map `ebpf:"high"`
+	Low         *ebpf.Map `ebpf:"low"`
+	MptcpClaims *ebpf.Map `ebpf:"mptcp_claims"`
+	Outcomes    *ebpf.Map `ebpf:"outcomes"`
+	Owners      *ebpf.Map `ebpf:"owners"`
+	Passed      *ebpf.Map `ebpf:"passed"`
+	Processes   *ebpf.Map `ebpf:"processes"`
+	Records     *ebpf.Map `ebpf:"records"`
+	Rings       *ebpf.Map `ebpf:"rings"`
+	Wake        *ebpf.Map `ebpf:"wake"`
 }
 
 func (m *packetsMaps) Close() error {
@@ -266,6 +275,7 @@ func (m *packetsMaps) Close() error {
 		m.Groups,
 		m.High,
 		m.Low,
+		m.MptcpClaims,
 		m.Outcomes,
 		m.Owners,
 		m.Passed,

@@ -24,7 +24,8 @@ const (
 
 // processMaps are the maps of the programs that follow processes. They take no memory in a capture that names none.
 var processMaps = []string{
-	packetsMapRecords, packetsMapProcesses, packetsMapContainers, packetsMapPassed, packetsMapGroups, packetsMapOutcomes,
+	packetsMapRecords, packetsMapProcesses, packetsMapContainers, packetsMapPassed, packetsMapGroups, packetsMapMptcpClaims,
+	packetsMapOutcomes,
 }
 
 // tracingHooks are the programs that follow processes, in the order in which they are attached: who creates a socket is
@@ -145,7 +146,7 @@ func (a *attribution) attach() error {
 // explainProcesses adds a remedy to an error of the kernel.
 func explainProcesses(err error) error {
 	if errors.Is(err, ebpf.ErrNotSupported) {
-		return fmt.Errorf("%w: names of processes need Linux 5.17 or later with BTF (/sys/kernel/btf/vmlinux)", err)
+		return fmt.Errorf("%w: names of processes need Linux 5.19 or later with BTF (/sys/kernel/btf/vmlinux)", err)
 	}
 	return explain(err)
 }

@@ -98,7 +98,14 @@ func (b *Backend) loadWithProcesses(existing []links.Link) error {
 	if b.cfg.Processes == nil {
 		return b.loadExpected(existing, nil)
 	}
-	ns, err := identify(b.cfg.NetNS)
+	var err error
+	if why := b.cfg.Processes.Unavailable; why != "" {
+		err = errors.New(why)
+	}
+	var ns namespace
+	if err == nil {
+		ns, err = identify(b.cfg.NetNS)
+	}
 	if err == nil {
 		err = b.loadExpected(existing, processConstants(b.cfg.Processes, ns))
 	}

@@ -52,28 +52,28 @@ const (
 	numProcessReasons
 )
 
-// processReasons are the texts of the comments.
-var processReasons = [numProcessReasons]string{
-	ProcessKnown:      "process",
-	ProcessNotIP:      "no process: not an IP packet",
-	ProcessNoSender:   "no process: no socket sent it",
-	ProcessNoReceiver: "no process: no socket receives it",
-	ProcessKernel:     "no process: the kernel sent it",
-	ProcessClosed:     "no process: the connection is closed",
-	ProcessOtherHost:  "no process: for another host",
-	ProcessOutside:    "no process of the Pod: a process outside of it has the socket",
-	ProcessUnseen:     "process unknown: no known process has the socket",
-	ProcessForked:     "process unknown: the socket's process has forked",
-	ProcessPassed:     "process unknown: the socket was passed to another process",
-	ProcessShared:     "process unknown: socket shared by several processes",
-	ProcessProtocol:   "process unknown: neither TCP nor UDP",
-	ProcessFragment:   "process unknown: a later fragment has no port",
-	ProcessExtension:  "process unknown: IPv6 extension header",
-	ProcessMulticast:  "process unknown: sent to several receivers",
-	ProcessNetfilter:  "process unknown: netfilter rules may redirect it",
-	ProcessBalanced:   "process unknown: a program chooses the socket",
-	ProcessTooMany:    "process unknown: too many processes",
-	ProcessEnded:      "process unknown: the socket's process ended long ago",
+// processReasons are the names of reasons in an account, and the texts of the comments.
+var processReasons = [numProcessReasons]struct{ name, text string }{
+	ProcessKnown:      {"known", "process"},
+	ProcessNotIP:      {"notIP", "no process: not an IP packet"},
+	ProcessNoSender:   {"noSender", "no process: no socket sent it"},
+	ProcessNoReceiver: {"noReceiver", "no process: no socket receives it"},
+	ProcessKernel:     {"kernel", "no process: the kernel sent it"},
+	ProcessClosed:     {"closed", "no process: the connection is closed"},
+	ProcessOtherHost:  {"otherHost", "no process: for another host"},
+	ProcessOutside:    {"outside", "no process of the Pod: a process outside of it has the socket"},
+	ProcessUnseen:     {"unseen", "process unknown: no known process has the socket"},
+	ProcessForked:     {"forked", "process unknown: the socket's process has forked"},
+	ProcessPassed:     {"passed", "process unknown: the socket was passed to another process"},
+	ProcessShared:     {"shared", "process unknown: socket shared by several processes"},
+	ProcessProtocol:   {"protocol", "process unknown: neither TCP nor UDP"},
+	ProcessFragment:   {"fragment", "process unknown: a later fragment has no port"},
+	ProcessExtension:  {"extension", "process unknown: IPv6 extension header"},
+	ProcessMulticast:  {"multicast", "process unknown: sent to several receivers"},
+	ProcessNetfilter:  {"netfilter", "process unknown: netfilter rules may redirect it"},
+	ProcessBalanced:   {"balanced", "process unknown: a program chooses the socket"},
+	ProcessTooMany:    {"tooMany", "process unknown: too many processes"},
+	ProcessEnded:      {"ended", "process unknown: the socket's process ended long ago"},
 }
 
 // ProcessReasons returns all reasons but ProcessKnown.
@@ -90,8 +90,11 @@ func (r ProcessReason) String() string {
 	if r >= numProcessReasons {
 		return fmt.Sprintf("process unknown: reason %d", uint8(r))
 	}
-	return processReasons[r]
+	return processReasons[r].text
 }
+
+// Name returns the reason as in a capture's account.
+func (r ProcessReason) Name() string { return processReasons[min(r, numProcessReasons-1)].name }
 
 // NoProcess reports whether a packet with this reason has no process of the Pod for sure.
 func (r ProcessReason) NoProcess() bool { return r >= ProcessNotIP && r <= ProcessOutside }
