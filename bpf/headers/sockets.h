@@ -186,11 +186,21 @@ static __always_inline void note_net(struct task_struct___process *task)
 		net_address = (__u64)net;
 }
 
+/* Whether a socket is an IP socket of the Pod's network namespace. */
 static __always_inline bool is_inet(const struct sock *sk)
 {
 	__u16 family = BPF_CORE_READ(sk, __sk_common.skc_family);
+	struct net *net;
 
-	return (family == AF_INET || family == AF_INET6) && BPF_CORE_READ(sk, __sk_common.skc_net.net, ns.inum) == netns;
+	if (family != AF_INET && family != AF_INET6)
+		return false;
+	net = BPF_CORE_READ(sk, __sk_common.skc_net.net);
+	if (net_address)
+		return (__u64)net == net_address;
+	if (BPF_CORE_READ(net, ns.inum) != netns)
+		return false;
+	net_address = (__u64)net;
+	return true;
 }
 
 /* Returns the IP socket of the Pod's network namespace that a file is; zero if it is none. */
