@@ -33,7 +33,8 @@ func startNaming(t *testing.T, w *socketWorld, cand candidate) (stop func() Resu
 // startWith is startNaming for the processes of a Pod.
 func startWith(t *testing.T, w *socketWorld, cand candidate, p *backend.Processes) (stop func() Result) {
 	t.Helper()
-	c, err := cand.engine().Open(&Config{NetNS: w.target, Dir: t.TempDir(), Base: "named", Interfaces: []string{"eth0"}, Processes: p})
+	w.results = t.TempDir()
+	c, err := cand.engine().Open(&Config{NetNS: w.target, Dir: w.results, Base: "named", Interfaces: []string{"eth0"}, Processes: p})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -115,32 +116,52 @@ func TestProcessesChangeHands(t *testing.T) {
 	w.run(share, w.program, "share")
 	w.run(prefork, w.program, "prefork")
 	w.run(spawning, w.program, "spawn")
-	for end := time.Now().Add(4 * time.Second); time.Now().Before(end); {
-		for _, port := range []int{oldPass, oldFork, oldShare, pass, fork, share, spawning} {
-			w.ask("udp", targetIP, port, 5)
+	settled := func(all map[uint16]*score) string {
+		for _, port := range []uint16{oldPass, oldFork, pass, fork, passListener} {
+			if s := all[port]; s.right == 0 || s.last.Reason != pcapng.ProcessKnown {
+				return fmt.Sprintf("port %d: the last packet has %v", port, s.last)
+			}
 		}
-		for _, port := range []int{passListener, passAccepted, prefork} {
-			w.ask("tcp", targetIP, port, 5)
+		for _, port := range []uint16{oldShare, share, prefork} {
+			if all[port].reasons[pcapng.ProcessShared] == 0 {
+				return fmt.Sprintf("port %d: shared by several, and no packet says so: %v", port, all[port].reasons)
+			}
 		}
-		time.Sleep(5 * time.Millisecond)
+		if s := all[spawning]; s.right < s.unknown {
+			return fmt.Sprintf("port %d: of a process that starts others, %d right, %d unknown", spawning, s.right, s.unknown)
+		}
+		return ""
 	}
-	r := stop()
-	all := w.scores(r.Path)
-	t.Logf("\n%s\n%+v", report(all), r.Account.Processes)
+	var all map[uint16]*score
+	why := "no packets"
+	for end := time.Now().Add(30 * time.Second); why != "" && time.Now().Before(end); {
+		for range 20 {
+			for _, port := range []int{oldPass, oldFork, oldShare, pass, fork, share, spawning} {
+				w.ask("udp", targetIP, port, 5)
+			}
+			for _, port := range []int{passListener, passAccepted, prefork} {
+				w.ask("tcp", targetIP, port, 5)
+			}
+		}
+		all = w.scores(filepath.Join(w.results, "named.pcapng"))
+		why = settled(all)
+	}
+	if why != "" {
+		t.Error(why)
+	}
+	all = w.scores(stop().Path)
 	for port, s := range all {
 		if s.wrong > 0 {
 			t.Errorf("port %d: %d wrong: %s", port, s.wrong, s.example)
 		}
 	}
-	for _, port := range []uint16{oldPass, oldFork, pass, fork, spawning} {
-		if all[port].right == 0 || all[port].last.Reason != pcapng.ProcessKnown {
-			t.Errorf("port %d: the last packet has %v", port, all[port].last)
+	for _, port := range []uint16{oldShare, share} {
+		if s := all[port]; s.right > 0 {
+			t.Errorf("port %d: %d packets name one of two processes", port, s.right)
 		}
 	}
-	for _, port := range []uint16{oldShare, share, prefork} {
-		if s := all[port]; port != prefork && s.right > 0 || s.reasons[pcapng.ProcessShared] == 0 {
-			t.Errorf("port %d: shared by several: %v", port, s.reasons)
-		}
+	if t.Failed() {
+		t.Log("\n" + report(all))
 	}
 }
 
@@ -235,6 +256,7 @@ func TestContainers(t *testing.T) {
 }
 
 func testContainers(t *testing.T, root string, v1 bool) {
+	t.Helper()
 	w := newSocketWorld(t)
 	base := filepath.Join(root, fmt.Sprintf("sonde-capture-%d", os.Getpid()))
 	pod := filepath.Join(base, "pod")
@@ -243,10 +265,7 @@ func testContainers(t *testing.T, root string, v1 bool) {
 		if err := os.Mkdir(dir, 0o755); err != nil {
 			t.Fatal(err)
 		}
-		t.Cleanup(func() {
-			for end := time.Now().Add(10 * time.Second); os.Remove(dir) != nil && time.Now().Before(end); time.Sleep(10 * time.Millisecond) {
-			}
-		})
+		t.Cleanup(func() { removeCgroup(t, dir) })
 	}
 	var st unix.Stat_t
 	if err := unix.Stat(pod, &st); err != nil {
@@ -289,6 +308,18 @@ func testContainers(t *testing.T, root string, v1 bool) {
 	if len(wrong) > 0 || len(right) != 3 {
 		t.Errorf("right %v, wrong %v", right, wrong)
 	}
+}
+
+// removeCgroup removes a cgroup when its last process has ended.
+func removeCgroup(t *testing.T, dir string) {
+	t.Helper()
+	var err error
+	for end := time.Now().Add(10 * time.Second); time.Now().Before(end); time.Sleep(10 * time.Millisecond) {
+		if err = os.Remove(dir); err == nil {
+			return
+		}
+	}
+	t.Error(err)
 }
 
 // cgroup2 returns where the hierarchy of version 2 is mounted.

@@ -4,25 +4,26 @@ import (
 	"context"
 	"encoding/binary"
 	"fmt"
-	"io"
+	"net"
 	"testing"
 	"time"
 
 	"github.com/cilium/ebpf"
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
 
 	"github.com/sonde-operator/sonde/agents/capture/backend"
 	"github.com/sonde-operator/sonde/agents/capture/links"
-	"golang.org/x/sys/unix"
 )
 
-// BenchmarkProcesses reports how long the program at ingress runs for a packet of 64 bytes, with and without the names of
-// processes, by the kernel's statistics: few flows to one socket, and flows of one packet.
+// BenchmarkProcesses reports how long the program at ingress runs for a packet of 64 bytes by the kernel's statistics, with and
+// without the names of processes: few flows, and flows of one packet.
 func BenchmarkProcesses(b *testing.B) {
 	stats, err := ebpf.EnableStats(unix.BPF_STATS_RUN_TIME)
 	if err != nil {
 		b.Skip(err)
 	}
-	defer func(c io.Closer) { _ = c.Close() }(stats)
+	defer stats.Close()
 	for _, flows := range []int{4, 10_000} {
 		for name, p := range map[string]*backend.Processes{"off": nil, "on": {}} {
 			b.Run(fmt.Sprintf("flows=%d/%s", flows, name), func(b *testing.B) { benchmarkProcesses(b, flows, p) })
@@ -31,6 +32,7 @@ func BenchmarkProcesses(b *testing.B) {
 }
 
 func benchmarkProcesses(b *testing.B, flows int, p *backend.Processes) {
+	b.Helper()
 	n := newTestNet(b)
 	_ = n.udp(b, n.target, "udp4", targetIP+":9")
 	c, err := tcx.engine().Open(&Config{NetNS: n.target, Dir: b.TempDir(), Base: "b", Interfaces: []string{"eth0"}, Processes: p})
@@ -40,35 +42,16 @@ func benchmarkProcesses(b *testing.B, flows int, p *backend.Processes) {
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan Result, 1)
 	go func() { done <- c.Run(ctx) }()
-	sources := make([]int, flows)
-	err = links.InNetNS(int(n.peer.Fd()), func() error {
-		for i := range sources {
-			fd, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
-			if err != nil {
-				return err
-			}
-			sources[i] = fd
-			if err := unix.Connect(fd, &unix.SockaddrInet4{Port: 9, Addr: [4]byte{10, 77, 0, 1}}); err != nil {
-				return err
-			}
-		}
-		return nil
-	})
-	if err != nil {
-		b.Fatal(err)
-	}
-	defer func() {
-		for _, fd := range sources {
-			_ = unix.Close(fd)
-		}
-	}()
-	payload := make([]byte, 22)
+	fd, to := n.frameSocket(b)
+	frame := udpFrame(n.mac(b, n.target, "eth0"))
 	before := ingressCost(b)
 	for i := 0; b.Loop(); i++ {
-		binary.LittleEndian.PutUint64(payload, uint64(i))
-		_, _ = unix.Write(sources[i%flows], payload)
-		if i%10_000 == 9999 {
-			time.Sleep(10 * time.Millisecond)
+		binary.BigEndian.PutUint16(frame[34:], uint16(20_000+i%flows))
+		if err := unix.Sendto(fd, frame, 0, to); err != nil {
+			b.Fatal(err)
+		}
+		if i%10_000 == 0 {
+			time.Sleep(10 * time.Millisecond) // for the reader of the rings
 		}
 	}
 	after := ingressCost(b)
@@ -81,7 +64,41 @@ func benchmarkProcesses(b *testing.B, flows int, p *backend.Processes) {
 	}
 }
 
-// ingressCost returns the statistics of all programs at ingress on this machine.
+// frameSocket returns a socket that sends frames from the peer.
+func (n *testNet) frameSocket(b *testing.B) (fd int, to *unix.SockaddrLinklayer) {
+	b.Helper()
+	n.in(b, n.peer, func(h *netlink.Handle) error {
+		l, err := h.LinkByName("peer0")
+		if err == nil {
+			to = &unix.SockaddrLinklayer{Ifindex: l.Attrs().Index}
+		}
+		return err
+	})
+	err := links.InNetNS(int(n.peer.Fd()), func() (err error) {
+		fd, err = unix.Socket(unix.AF_PACKET, unix.SOCK_RAW|unix.SOCK_CLOEXEC, 0)
+		return err
+	})
+	if err != nil {
+		b.Fatal(err)
+	}
+	b.Cleanup(func() { _ = unix.Close(fd) })
+	return fd, to
+}
+
+// udpFrame returns 64 bytes to the target's UDP port 9.
+func udpFrame(to net.HardwareAddr) []byte {
+	f := make([]byte, 64)
+	copy(f, to)
+	binary.BigEndian.PutUint16(f[12:], 0x0800)
+	copy(f[14:], []byte{0x45, 0, 0, 50, 0, 0, 0, 0, 64, 17})
+	copy(f[26:], net.ParseIP(peerIP).To4())
+	copy(f[30:], net.ParseIP(targetIP).To4())
+	binary.BigEndian.PutUint16(f[36:], 9)
+	binary.BigEndian.PutUint16(f[38:], 30)
+	return f
+}
+
+// ingressCost returns the statistics of all captures' programs at ingress on this machine.
 func ingressCost(b *testing.B) (sum ebpf.ProgramStats) {
 	b.Helper()
 	for id, err := ebpf.ProgramGetNextID(0); err == nil; id, err = ebpf.ProgramGetNextID(id) {
@@ -99,4 +116,3 @@ func ingressCost(b *testing.B) (sum ebpf.ProgramStats) {
 	}
 	return sum
 }
-

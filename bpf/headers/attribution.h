@@ -45,12 +45,12 @@ struct socket___packet {
 
 #pragma clang attribute pop
 
-/* Packets with a process (index 0) and with each reason. */
+/* Packets with a process (index 0) and with each reason, of each CPU. */
 struct {
-	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
-	__uint(max_entries, FIRST_GROUP);
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 1);
 	__type(key, __u32);
-	__type(value, __u64);
+	__type(value, __u64[FIRST_GROUP]);
 } outcomes SEC(".maps");
 
 /* Packets whose process the next scan may find. */
@@ -76,26 +76,30 @@ static __always_inline struct owner *owner_of(struct bpf_sock *sk, __u64 *addres
 	return above;
 }
 
-/* Returns the slot of a socket's claim, if the claim is valid. */
-static __always_inline __u32 slot_by_socket(struct bpf_sock *sk)
+/* Returns the slot of a claim, if it is valid but for passed sockets. */
+static __always_inline __u32 slot_by_claim(__u64 claim)
 {
-	__u64 address, claim;
-	struct owner *o = owner_of(sk, &address);
-	struct process *p;
+	struct process *p = record_at(slot_of(claim));
 
-	if (!o)
-		return REASON_UNSEEN;
-	claim = *(volatile __u64 *)&o->claim;
-	p = record_at(slot_of(claim));
 	if (!p || (__u32)p->claim != (__u32)claim)
 		return REASON_ENDED;
 	if (p->claim >> 32 != claim >> 32 && p->children)
 		return REASON_FORKED;
-	if (blind)
-		return REASON_TOO_MANY;
-	if (was_passed(o, &address))
-		return REASON_PASSED;
-	return slot_of(claim);
+	return blind ? REASON_TOO_MANY : slot_of(claim);
+}
+
+/* Returns the slot of a socket's claim, if the claim is valid. */
+static __always_inline __u32 slot_by_socket(struct bpf_sock *sk, __u64 *claim)
+{
+	struct owner *o;
+	__u64 address;
+
+	*claim = REASON_UNSEEN;
+	o = owner_of(sk, &address);
+	if (!o)
+		return REASON_UNSEEN;
+	*claim = *(volatile __u64 *)&o->claim;
+	return was_passed(o, &address) ? REASON_PASSED : slot_by_claim(*claim);
 }
 
 /* Returns a full socket: of a connection that is not yet established, the listener. */
@@ -111,6 +115,7 @@ static __always_inline __u32 slot_of_sender(struct __sk_buff *skb)
 	struct bpf_sock *sk = skb->sk, *full;
 	struct socket___packet *socket;
 	struct sock___packet *s = 0;
+	__u64 claim;
 	__u32 slot;
 
 	if (!sk)
@@ -118,7 +123,7 @@ static __always_inline __u32 slot_of_sender(struct __sk_buff *skb)
 	full = full_socket(sk);
 	if (!full)
 		return REASON_CLOSED;
-	slot = slot_by_socket(full);
+	slot = slot_by_socket(full, &claim);
 	if (slot != REASON_UNSEEN)
 		return slot;
 	bpf_probe_read_kernel(&s, sizeof(s), &sk); /* the verifier forbids arithmetic with sk itself */
@@ -138,6 +143,8 @@ static __always_inline bool has_rules(bool ipv4)
 	return ipv4 ? BPF_CORE_READ(net, nf.hooks_ipv4[PRE_ROUTING]) : BPF_CORE_READ(net, nf.hooks_ipv6[PRE_ROUTING]);
 }
 
+#include "flows.h"
+
 /* Whether a program chooses among the sockets of a port. The kernel's answer has ignored it. */
 static __always_inline bool is_balanced(struct bpf_sock *sk)
 {
@@ -152,35 +159,42 @@ static __always_inline bool is_balanced(struct bpf_sock *sk)
 	return group && BPF_CORE_READ(group, prog);
 }
 
-/* Returns the slot of a socket that the kernel has found by the addresses of an incoming packet. */
-static __always_inline __u32 slot_of_found(struct bpf_sock *sk, bool ipv4)
+/* Returns the slot of a socket that the kernel has found for a flow, and remembers the socket. */
+static __always_inline __u32 slot_of_found(struct bpf_sock *sk, struct flow_key *key)
 {
 	struct bpf_sock *full = full_socket(sk);
+	__u64 claim;
+	__u32 slot;
 
 	if (!full)
 		return REASON_CLOSED;
 	if (!full->dst_port) { /* not connected: its port alone has decided */
-		if (has_rules(ipv4))
+		if (has_rules(key->ipv4))
 			return REASON_NETFILTER;
 		if (is_balanced(full))
 			return REASON_BALANCED;
 	}
-	return slot_by_socket(full);
+	slot = slot_by_socket(full, &claim);
+	if (!passes && slot >= FIRST_GROUP)
+		remember(key, full, claim);
+	return slot;
 }
 
-static __always_inline __u32 slot_of_receiver(struct __sk_buff *skb, struct bpf_sock_tuple *tuple, __u32 size, __u8 protocol)
+static __always_inline __u32 slot_of_receiver(struct __sk_buff *skb, struct flow_key *key)
 {
-	bool ipv4 = size == sizeof(tuple->ipv4);
+	__u32 size = key->ipv4 ? sizeof(key->tuple.ipv4) : sizeof(key->tuple.ipv6), slot;
 	struct bpf_sock *sk;
-	__u32 slot;
 
-	if (protocol == IPPROTO_TCP)
-		sk = bpf_skc_lookup_tcp(skb, tuple, size, CURRENT_NETNS, 0);
+	slot = recall(key);
+	if (slot)
+		return slot;
+	if (key->protocol == IPPROTO_TCP)
+		sk = bpf_skc_lookup_tcp(skb, &key->tuple, size, CURRENT_NETNS, 0);
 	else
-		sk = bpf_sk_lookup_udp(skb, tuple, size, CURRENT_NETNS, 0);
+		sk = bpf_sk_lookup_udp(skb, &key->tuple, size, CURRENT_NETNS, 0);
 	if (!sk)
-		return has_rules(ipv4) ? REASON_NETFILTER : REASON_NO_RECEIVER;
-	slot = slot_of_found(sk, ipv4);
+		return has_rules(key->ipv4) ? REASON_NETFILTER : REASON_NO_RECEIVER;
+	slot = slot_of_found(sk, key);
 	bpf_sk_release(sk);
 	return slot;
 }
@@ -207,12 +221,23 @@ struct ipv6 {
 	__be32 destination[4];
 };
 
+/* Reads bytes of a packet. Most are in its linear part. */
+static __always_inline bool load(struct __sk_buff *skb, __u32 at, void *to, __u32 length)
+{
+	void *data = (void *)(long)skb->data, *end = (void *)(long)skb->data_end;
+
+	if (data + at + length > end)
+		return !bpf_skb_load_bytes(skb, at, to, length);
+	__builtin_memcpy(to, data + at, length);
+	return true;
+}
+
 static __always_inline __u32 slot_by_ipv4(struct __sk_buff *skb, __u32 at)
 {
-	struct bpf_sock_tuple tuple = {};
+	struct flow_key key = { .ipv4 = true };
 	struct ipv4 ip;
 
-	if (bpf_skb_load_bytes(skb, at, &ip, sizeof(ip)))
+	if (!load(skb, at, &ip, sizeof(ip)))
 		return REASON_PROTOCOL;
 	if (ip.fragment & bpf_htons(FRAGMENT_OFFSET))
 		return REASON_FRAGMENT;
@@ -220,19 +245,20 @@ static __always_inline __u32 slot_by_ipv4(struct __sk_buff *skb, __u32 at)
 		return REASON_MULTICAST;
 	if (ip.protocol != IPPROTO_TCP && ip.protocol != IPPROTO_UDP)
 		return REASON_PROTOCOL;
-	if (bpf_skb_load_bytes(skb, at + (ip.version_and_length & 15) * 4, &tuple.ipv4.sport, 4))
+	if (!load(skb, at + (ip.version_and_length & 15) * 4, &key.tuple.ipv4.sport, 4))
 		return REASON_PROTOCOL;
-	tuple.ipv4.saddr = ip.source;
-	tuple.ipv4.daddr = ip.destination;
-	return slot_of_receiver(skb, &tuple, sizeof(tuple.ipv4), ip.protocol);
+	key.tuple.ipv4.saddr = ip.source;
+	key.tuple.ipv4.daddr = ip.destination;
+	key.protocol = ip.protocol;
+	return slot_of_receiver(skb, &key);
 }
 
 static __always_inline __u32 slot_by_ipv6(struct __sk_buff *skb, __u32 at)
 {
-	struct bpf_sock_tuple tuple = {};
+	struct flow_key key = {};
 	struct ipv6 ip;
 
-	if (bpf_skb_load_bytes(skb, at, &ip, sizeof(ip)))
+	if (!load(skb, at, &ip, sizeof(ip)))
 		return REASON_PROTOCOL;
 	if (*(__u8 *)ip.destination == 0xff)
 		return REASON_MULTICAST;
@@ -249,11 +275,12 @@ static __always_inline __u32 slot_by_ipv6(struct __sk_buff *skb, __u32 at)
 	default:
 		return REASON_PROTOCOL;
 	}
-	if (bpf_skb_load_bytes(skb, at + sizeof(ip), &tuple.ipv6.sport, 4))
+	if (!load(skb, at + sizeof(ip), &key.tuple.ipv6.sport, 4))
 		return REASON_PROTOCOL;
-	__builtin_memcpy(tuple.ipv6.saddr, ip.source, sizeof(ip.source));
-	__builtin_memcpy(tuple.ipv6.daddr, ip.destination, sizeof(ip.destination));
-	return slot_of_receiver(skb, &tuple, sizeof(tuple.ipv6), ip.next);
+	__builtin_memcpy(key.tuple.ipv6.saddr, ip.source, sizeof(ip.source));
+	__builtin_memcpy(key.tuple.ipv6.daddr, ip.destination, sizeof(ip.destination));
+	key.protocol = ip.next;
+	return slot_of_receiver(skb, &key);
 }
 
 /* Returns the slot of the record that describes a packet. */
@@ -291,10 +318,11 @@ static __always_inline struct options *options_at(__u32 slot)
 static __always_inline void count_outcome(__u32 slot)
 {
 	__u32 i = slot < FIRST_GROUP ? slot : slot < FIRST_PROCESS ? REASON_SHARED : REASON_NONE;
-	__u64 *n = bpf_map_lookup_elem(&outcomes, &i);
+	__u32 cpu = bpf_get_smp_processor_id();
+	__u64 *counts = bpf_map_lookup_elem(&outcomes, &cpu);
 
-	if (n)
-		(*n)++;
+	if (counts)
+		counts[i & (FIRST_GROUP - 1)]++;
 	if (i == REASON_UNSEEN || i == REASON_FORKED || i == REASON_PASSED || i == REASON_SHARED)
 		__sync_fetch_and_add(&doubts, 1);
 }

@@ -181,8 +181,8 @@ __u32 next_slot = 0;
 __u64 forks = 0;	/* of the Pod's processes */
 __u64 unnamed = 0;	/* options without a container's name */
 
-static const char with_container[] = "process: %s, pid %u (%u in its container), uid %u, container %s";
-static const char without_container[] = "process: %s, pid %u (%u in its container), uid %u";
+static const char with_container[] = "process: %s, pid %u, uid %u, container %s";
+static const char without_container[] = "process: %s, pid %u, uid %u";
 
 static __always_inline struct process *record_at(__u32 slot)
 {
@@ -298,7 +298,7 @@ static __always_inline void clean(char *comm)
 static __always_inline void write_options(struct options *o, struct process *p, struct custom *c)
 {
 	struct name *name = bpf_map_lookup_elem(&containers, &p->container);
-	__u64 values[5] = { (__u64)c->comm, c->pid, c->inner_pid, c->uid, (__u64)name };
+	__u64 values[4] = { (__u64)c->comm, c->pid, c->uid, (__u64)name };
 	__u64 at, copied = 0;
 	long n;
 

@@ -45,6 +45,9 @@ __u64 scan_passes = 0;
 /* The address of the Pod's network namespace, once a process of it has shown it. */
 __u64 net_address = 0;
 
+/* How often scans have written. */
+__u64 commits = 0;
+
 /* How often a socket was passed to a process, and the number of the last pass of a listener. */
 __u64 passes = 0;
 __u64 listener_pass = 0;
@@ -228,7 +231,7 @@ int sonde_create(struct bpf_sock *s)
 {
 	struct task_struct___process *t;
 	struct owner *o;
-	__u64 address = (__u64)s;
+	__u64 address = (__u64)s, cookie;
 
 	if ((s->family != AF_INET && s->family != AF_INET6) || bpf_get_netns_cookie(s) != netns_cookie)
 		return 1;
@@ -238,11 +241,12 @@ int sonde_create(struct bpf_sock *s)
 		return 1;
 	o = bpf_sk_storage_get(&owners, s, 0, BPF_LOCAL_STORAGE_GET_F_CREATE);
 	if (o) {
+		cookie = bpf_get_socket_cookie(s); /* which makes it: flows.h tells sockets apart by cookies */
 		o->address = address;
 		o->passes = passes;
 		o->claim = claim_of(t);
 		if (s->protocol == IPPROTO_MPTCP)
-			note_mptcp(o, bpf_get_socket_cookie(s));
+			note_mptcp(o, cookie);
 	}
 	return 1;
 }
@@ -437,6 +441,7 @@ int BPF_PROG(sonde_accept, const struct sock *sk, int from, int to)
 	o = inherited((void *)sk);
 	if (!o)
 		return 0;
+	bpf_get_socket_cookie((void *)sk); /* as in sonde_create */
 	/* A listener that was passed has a claim that is in doubt, and so has the connection until the next scan. */
 	o->passes = was_passed(o, &o->address) ? 0 : passes;
 	return 0;
@@ -483,6 +488,7 @@ int sonde_scan(struct bpf_iter__task_file *ctx)
 	struct process *p;
 	struct owner *o;
 	struct sock *sk;
+	__u64 cookie;
 
 	if (!task || !file)
 		return 0;
@@ -497,10 +503,11 @@ int sonde_scan(struct bpf_iter__task_file *ctx)
 	if (!o)
 		return 0;
 	h.socket = (__u64)sk;
+	cookie = bpf_get_socket_cookie(sk); /* as in sonde_create */
 	if (commit) {
 		settle(o, h.socket);
 		if (sk->sk_protocol == IPPROTO_MPTCP)
-			note_mptcp(o, bpf_get_socket_cookie(sk));
+			note_mptcp(o, cookie);
 		return 0;
 	}
 	if (!o->claim)

@@ -13,6 +13,16 @@ import (
 	"github.com/cilium/ebpf"
 )
 
+type packetsFlow struct {
+	_       structs.HostLayout
+	Key     [5]uint64
+	Socket  uint64
+	Cookie  uint64
+	Claim   uint64
+	Commits uint64
+	Bound   [3]uint64
+}
+
 type packetsHolding struct {
 	_         structs.HostLayout
 	Socket    uint64
@@ -78,6 +88,7 @@ type packetsProcess struct {
 // Used for safe lookups in a Collection or CollectionSpec.
 const (
 	packetsMapContainers    = "containers"
+	packetsMapFlows         = "flows"
 	packetsMapGroups        = "groups"
 	packetsMapHigh          = "high"
 	packetsMapLow           = "low"
@@ -105,6 +116,7 @@ const (
 	packetsVarCgroupV1      = "cgroup_v1"
 	packetsVarClockOffset   = "clock_offset"
 	packetsVarCommit        = "commit"
+	packetsVarCommits       = "commits"
 	packetsVarDoubts        = "doubts"
 	packetsVarEthernet      = "ethernet"
 	packetsVarForks         = "forks"
@@ -188,6 +200,7 @@ type packetsProgramSpecs struct {
 // It can be passed ebpf.CollectionSpec.Assign.
 type packetsMapSpecs struct {
 	Containers  *ebpf.MapSpec `ebpf:"containers"`
+	Flows       *ebpf.MapSpec `ebpf:"flows"`
 	Groups      *ebpf.MapSpec `ebpf:"groups"`
 	High        *ebpf.MapSpec `ebpf:"high"`
 	Low         *ebpf.MapSpec `ebpf:"low"`
@@ -211,6 +224,7 @@ type packetsVariableSpecs struct {
 	CgroupV1      *ebpf.VariableSpec `ebpf:"cgroup_v1"`
 	ClockOffset   *ebpf.VariableSpec `ebpf:"clock_offset"`
 	Commit        *ebpf.VariableSpec `ebpf:"commit"`
+	Commits       *ebpf.VariableSpec `ebpf:"commits"`
 	Doubts        *ebpf.VariableSpec `ebpf:"doubts"`
 	Ethernet      *ebpf.VariableSpec `ebpf:"ethernet"`
 	Forks         *ebpf.VariableSpec `ebpf:"forks"`
@@ -256,6 +270,7 @@ func (o *packetsObjects) Close() error {
 // It can be passed to loadPacketsObjects or ebpf.CollectionSpec.LoadAndAssign.
 type packetsMaps struct {
 	Containers  *ebpf.Map `ebpf:"containers"`
+	Flows       *ebpf.Map `ebpf:"flows"`
 	Groups      *ebpf.Map `ebpf:"groups"`
 	High        *ebpf.Map `ebpf:"high"`
 	Low         *ebpf.Map `ebpf:"low"`
@@ -272,6 +287,7 @@ type packetsMaps struct {
 func (m *packetsMaps) Close() error {
 	return _PacketsClose(
 		m.Containers,
+		m.Flows,
 		m.Groups,
 		m.High,
 		m.Low,
@@ -296,6 +312,7 @@ type packetsVariables struct {
 	CgroupV1      *ebpf.Variable `ebpf:"cgroup_v1"`
 	ClockOffset   *ebpf.Variable `ebpf:"clock_offset"`
 	Commit        *ebpf.Variable `ebpf:"commit"`
+	Commits       *ebpf.Variable `ebpf:"commits"`
 	Doubts        *ebpf.Variable `ebpf:"doubts"`
 	Ethernet      *ebpf.Variable `ebpf:"ethernet"`
 	Forks         *ebpf.Variable `ebpf:"forks"`

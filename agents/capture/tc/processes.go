@@ -24,7 +24,7 @@ const (
 
 // processMaps are the maps of the programs that follow processes. They take no memory in a capture that names none.
 var processMaps = []string{
-	packetsMapRecords, packetsMapProcesses, packetsMapContainers, packetsMapPassed, packetsMapGroups, packetsMapMptcpClaims,
+	packetsMapRecords, packetsMapProcesses, packetsMapContainers, packetsMapPassed, packetsMapGroups, packetsMapMptcpClaims, packetsMapFlows,
 	packetsMapOutcomes,
 }
 
@@ -169,12 +169,13 @@ func (a *attribution) run() {
 
 // outcomes returns how many packets had a process (index 0), and how many had each reason.
 func (a *attribution) outcomes() (counts [firstGroup]uint64, err error) {
-	for _, i := range append(pcapng.ProcessReasons(), pcapng.ProcessKnown) {
-		var each []uint64
-		if err := a.objects.Maps[packetsMapOutcomes].Lookup(uint32(i), &each); err != nil {
+	m := a.objects.Maps[packetsMapOutcomes]
+	for cpu := range m.MaxEntries() {
+		var each [firstGroup]uint64
+		if err := m.Lookup(cpu, &each); err != nil {
 			return counts, fmt.Errorf("count packets with a process: %w", err)
 		}
-		for _, n := range each {
+		for i, n := range each {
 			counts[i] += n
 		}
 	}

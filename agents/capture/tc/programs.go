@@ -169,6 +169,7 @@ func (p *programs) loadWith(filter bpfprog.Program, lt pcapng.LinkType, inline b
 
 // leaveOut removes what is not needed: the first programs for interfaces bring those that follow processes, if any do.
 func (p *programs) leaveOut(spec *ebpf.CollectionSpec) {
+	spec.Maps[packetsMapOutcomes].MaxEntries = uint32(p.cpus)
 	if p.processes == nil {
 		for _, name := range processMaps {
 			spec.Maps[name].MaxEntries = 1

@@ -40,6 +40,7 @@ type scanner struct {
 	log       *slog.Logger
 
 	number  uint32
+	commits uint64
 	settled time.Time // when the last valid scan began
 	tried   time.Time // when the last scan began
 	pause   time.Duration
@@ -167,10 +168,12 @@ func (s *scanner) scan() error {
 	if err := s.set(map[string]any{packetsVarCommit: true}); err != nil {
 		return err
 	}
-	if _, err = s.read(); err == nil {
-		s.settled = s.tried
+	if _, err := s.read(); err != nil {
+		return err
 	}
-	return err
+	s.settled = s.tried
+	s.commits++
+	return s.set(map[string]any{packetsVarCommits: s.commits})
 }
 
 func (s *scanner) set(values map[string]any) error {
@@ -282,7 +285,7 @@ func (s *scanner) putGroups(found []packetsHolding) error {
 			return err
 		}
 		if err := m.Put(socket, claim); err != nil {
-			return nil // without room: the packets say why they are in doubt, and not who shares the socket
+			break // without room: the packets say why they are in doubt, and not who shares the socket
 		}
 	}
 	return nil

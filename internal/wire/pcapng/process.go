@@ -128,7 +128,7 @@ func (p *Process) String() string {
 	case p.Reason != ProcessKnown:
 		return p.Reason.String()
 	}
-	s := fmt.Sprintf("process: %s, pid %d (%d in its container), uid %d", p.Comm, p.PID, p.InnerPID, p.UID)
+	s := fmt.Sprintf("process: %s, pid %d, uid %d", p.Comm, p.PID, p.UID)
 	if p.Container != "" {
 		s += ", container " + p.Container
 	}

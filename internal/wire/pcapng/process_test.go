@@ -14,9 +14,9 @@ func TestProcessReadsBack(t *testing.T) {
 	}{
 		"a process": {
 			Process{PID: 4711, InnerPID: 7, UID: 101, Comm: "nginx", Container: "web"},
-			"process: nginx, pid 4711 (7 in its container), uid 101, container web",
+			"process: nginx, pid 4711, uid 101, container web",
 		},
-		"outside of containers": {Process{PID: 1, InnerPID: 1, Comm: "init"}, "process: init, pid 1 (1 in its container), uid 0"},
+		"outside of containers": {Process{PID: 1, InnerPID: 1, Comm: "init"}, "process: init, pid 1, uid 0"},
 		"no process":            {Process{Reason: ProcessNoReceiver}, "no process: no socket receives it"},
 		"unknown":               {Process{Reason: ProcessForked}, "process unknown: the socket's process has forked"},
 		"shared":                {Process{Reason: ProcessShared, SharedBy: []uint32{12, 13}}, "process unknown: socket shared by pids 12, 13"},
