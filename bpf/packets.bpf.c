@@ -5,6 +5,8 @@
  * sonde_in   ingress of an interface: tcx/ingress from Linux 6.6, else a clsact filter. Type sched_cls, from Linux 5.12.
  * sonde_out  egress of an interface: tcx/egress or clsact.
  *
+ * The headers processes.h to flows.h name the process of each packet, and have programs of their own for it.
+ *
  * Input: the constants below, the filter in place of accepts, and the maps low and high, which name the captured interfaces.
  * Output: pcapng Enhanced Packet Blocks in the CPU's ring (ring.h).
  * Lost: packets without room in the ring, and packets sent by an interrupt while the CPU writes another one. They are counted
@@ -22,6 +24,9 @@
 #include "ring.h"
 #include "processes.h"
 #include "sockets.h"
+#include "process_events.h"
+#include "socket_events.h"
+#include "scan.h"
 #include "attribution.h"
 
 char _license[] SEC("license") = "Dual BSD/GPL";

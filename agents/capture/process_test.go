@@ -76,7 +76,7 @@ func TestProcesses(t *testing.T) {
 			start(7000)
 			stop := startNaming(t, w, cand)
 			start(7100)
-			for range 10 {
+			for range 4 {
 				ask(7000)
 				ask(7100)
 			}
@@ -117,6 +117,11 @@ func TestProcessesChangeHands(t *testing.T) {
 	w.run(prefork, w.program, "prefork")
 	w.run(spawning, w.program, "spawn")
 	settled := func(all map[uint16]*score) string {
+		for port := range w.pids {
+			if all[port] == nil {
+				return fmt.Sprintf("port %d: no packets", port)
+			}
+		}
 		for _, port := range []uint16{oldPass, oldFork, pass, fork, passListener} {
 			if s := all[port]; s.right == 0 || s.last.Reason != pcapng.ProcessKnown {
 				return fmt.Sprintf("port %d: the last packet has %v", port, s.last)
@@ -171,7 +176,7 @@ func TestPortIsUsedAgain(t *testing.T) {
 	stop := startNaming(t, w, tcx)
 	const port = 7000
 	var pids []uint32
-	for range 20 {
+	for range 10 {
 		once := w.run(port, w.program, "once")
 		w.ask("udp", targetIP, port, 1)
 		if err := once.Wait(); err != nil {

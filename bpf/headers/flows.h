@@ -10,7 +10,7 @@
 #ifndef SONDE_FLOWS_H
 #define SONDE_FLOWS_H
 
-#define FLOWS 512	/* of each CPU; a power of two */
+#define FLOWS 256	/* of each CPU; a power of two */
 #define TCP_ESTABLISHED 1
 
 struct flow_key {

@@ -81,20 +81,16 @@ func (s *scanner) get(name string, to any) error {
 	return nil
 }
 
-// effective returns how many passes have surely taken effect.
-func (s *scanner) effective(now time.Time) (uint64, error) {
-	var passes uint64
-	if err := s.get(packetsVarPasses, &passes); err != nil {
-		return 0, err
-	}
+// effective returns how many passes have surely taken effect, if the programs have noticed so many by now.
+func (s *scanner) effective(now time.Time, passes uint64) uint64 {
 	s.passed = append(s.passed, passCount{now, passes})
 	for len(s.passed) > 1 && now.Sub(s.passed[1].at) >= passDelay {
 		s.passed = s.passed[1:]
 	}
 	if first := s.passed[0]; now.Sub(first.at) >= passDelay {
-		return first.passes, nil
+		return first.passes
 	}
-	return 0, nil
+	return 0
 }
 
 // first scans before the capture begins.
@@ -142,16 +138,12 @@ func (s *scanner) unfinished() bool { return s.stale || len(s.pending) > 0 }
 // scan reads who has which socket, and makes that the sockets' claims.
 func (s *scanner) scan() error {
 	s.tried = time.Now()
-	passes, err := s.effective(s.tried)
-	if err != nil {
-		return err
-	}
-	var forks uint64
-	if err := s.get(packetsVarForks, &forks); err != nil {
+	var passes, forks uint64
+	if err := errors.Join(s.get(packetsVarPasses, &passes), s.get(packetsVarForks, &forks)); err != nil {
 		return err
 	}
 	s.number++
-	if err := s.set(map[string]any{packetsVarScan: s.number, packetsVarCommit: false, packetsVarScanPasses: passes}); err != nil {
+	if err := s.set(map[string]any{packetsVarScan: s.number, packetsVarCommit: false, packetsVarScanPasses: s.effective(s.tried, passes)}); err != nil {
 		return err
 	}
 	found, err := s.read()
@@ -284,7 +276,7 @@ func (s *scanner) putGroups(found []packetsHolding) error {
 		if err != nil {
 			return err
 		}
-		if err := m.Put(socket, claim); err != nil {
+		if m.Put(socket, claim) != nil {
 			break // without room: the packets say why they are in doubt, and not who shares the socket
 		}
 	}
