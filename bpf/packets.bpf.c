@@ -5,7 +5,8 @@
  * sonde_in   ingress of an interface: tcx/ingress from Linux 6.6, else a clsact filter. Type sched_cls, from Linux 5.12.
  * sonde_out  egress of an interface: tcx/egress or clsact.
  *
- * The headers processes.h to flows.h name the process of each packet, and have programs of their own for it.
+ * The source is compiled twice. With PROCESSES, packets name their processes; the headers that this includes then have further
+ * programs.
  *
  * Input: the constants below, the filter in place of accepts, and the maps low and high, which name the captured interfaces.
  * Output: pcapng Enhanced Packet Blocks in the CPU's ring (ring.h).
@@ -17,17 +18,23 @@
 #include "kernel.h"
 #include "skb.h"
 
-#include <bpf/bpf_core_read.h>
 #include <bpf/bpf_helpers.h>
-#include <bpf/bpf_tracing.h>
 
 #include "ring.h"
+
+#ifdef PROCESSES
+#include <bpf/bpf_core_read.h>
+#include <bpf/bpf_tracing.h>
+
 #include "processes.h"
 #include "sockets.h"
 #include "process_events.h"
 #include "socket_events.h"
 #include "scan.h"
 #include "attribution.h"
+#else
+#include "no_attribution.h"
+#endif
 
 char _license[] SEC("license") = "Dual BSD/GPL";
 
@@ -137,20 +144,6 @@ static __always_inline void copy(struct __sk_buff *skb, __u32 from, void *to, __
 		bpf_skb_load_bytes(skb, from, to, last + 1);
 }
 
-/*
- * Copies the options that name a packet's process. It may copy up to 64 bytes after them, which the end of the block overwrites or
- * which stay unused: chunks of a constant size need no helper.
- */
-static __always_inline void copy_options(void *to, struct options *o, __u32 length)
-{
-#pragma unroll
-	for (int from = 0; from < OPTIONS_MAX; from += 56) {
-		if (from && from >= length)
-			break;
-		__builtin_memcpy(to + from, o->bytes + from, 56);
-	}
-}
-
 /* Writes a packet's block at p. */
 static __always_inline void write(struct __sk_buff *skb, void *p, __u32 number, __u32 capped, __u32 whole, __u32 size, bool tagged,
 				  bool out, struct options *o, __u64 length)
@@ -184,7 +177,7 @@ static __always_inline void write(struct __sk_buff *skb, void *p, __u32 number, 
 	tail = p + padded;
 	tail[0] = OPTION_FLAGS;
 	tail[1] = flags_of(skb, out);
-	if (attribute && o) {
+	if (ATTRIBUTE && o) {
 		copy_options(tail + 2, o, length);
 		barrier_var(length);
 		if (length > OPTIONS_MAX)
@@ -218,7 +211,7 @@ static __always_inline int capture(struct __sk_buff *skb, bool out)
 	capped = whole < snap_len ? whole : snap_len;
 	/* A tag that is cut off is written all the same, to the slack after the ring. */
 	size = BLOCK_HEAD + ((capped + 3) & ~3U) + BLOCK_TAIL;
-	if (attribute) {
+	if (ATTRIBUTE) {
 		slot = slot_of_packet(skb, ethernet, out);
 		options = options_at(slot);
 		length = options ? options->length : 0;
@@ -239,7 +232,7 @@ static __always_inline int capture(struct __sk_buff *skb, bool out)
 	publish(ring, head, to);
 	set_busy(ring, false);
 	wake_reader(ring, to, &wake);
-	if (attribute)
+	if (ATTRIBUTE)
 		count_outcome(slot);
 	return NEXT;
 }

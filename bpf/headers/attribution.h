@@ -10,6 +10,8 @@
 
 #include <bpf/bpf_endian.h>
 
+#define ATTRIBUTE true
+
 #define ETHERTYPE_IPV4 0x0800
 #define ETHERTYPE_IPV6 0x86dd
 #define IPPROTO_TCP 6
@@ -313,6 +315,20 @@ static __always_inline struct options *options_at(__u32 slot)
 	if (!p)
 		return 0;
 	return &p->options[*(volatile __u32 *)&p->current & 1];
+}
+
+/*
+ * Copies the options that name a packet's process. It may copy up to 64 bytes after them, which the end of the block overwrites or
+ * which stay unused: chunks of a constant size need no helper.
+ */
+static __always_inline void copy_options(void *to, struct options *o, __u32 length)
+{
+#pragma unroll
+	for (int from = 0; from < OPTIONS_MAX; from += 56) {
+		if (from && from >= length)
+			break;
+		__builtin_memcpy(to + from, o->bytes + from, 56);
+	}
 }
 
 static __always_inline void count_outcome(__u32 slot)

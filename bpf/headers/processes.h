@@ -13,9 +13,6 @@
 #ifndef SONDE_PROCESSES_H
 #define SONDE_PROCESSES_H
 
-/* Whether packets name processes. The verifier removes all code for it otherwise. */
-volatile const bool attribute = false;
-
 /* The Pod's cgroup as in trace.bpf.c; zero makes each process one of the Pod. */
 volatile const __u64 pod_cgroup = 0;
 volatile const __u32 pod_level = 0;

@@ -13,132 +13,29 @@ import (
 	"github.com/cilium/ebpf"
 )
 
-type packetsFlow struct {
-	_       structs.HostLayout
-	Key     [5]uint64
-	Socket  uint64
-	Cookie  uint64
-	Claim   uint64
-	Commits uint64
-	Bound   [3]uint64
-}
-
-type packetsHolding struct {
-	_         structs.HostLayout
-	Socket    uint64
-	Claim     uint64
-	Container uint64
-	Pid       uint32
-	Tgid      uint32
-}
-
 type packetsInterface struct {
 	_      structs.HostLayout
 	Number uint32
 	Slot   uint32
 }
 
-type packetsMptcpClaim struct {
-	_      structs.HostLayout
-	Claim  uint64
-	Passes uint64
-}
-
-type packetsName struct {
-	_    structs.HostLayout
-	Text [64]int8
-}
-
-type packetsOwner struct {
-	_       structs.HostLayout
-	Claim   uint64
-	Seen    uint64
-	Address uint64
-	Passes  uint64
-	Scan    uint32
-	Several uint32
-}
-
-type packetsProcess struct {
-	_         structs.HostLayout
-	Claim     uint64
-	Tgid      uint32
-	Used      uint32
-	Start     uint64
-	Parent    uint32
-	Children  uint32
-	Forked    uint64
-	Container uint64
-	Scan      uint32
-	Writing   uint32
-	Current   uint32
-	Named     uint32
-	Uid       uint32
-	Spare     uint32
-	Options   [2]struct {
-		_      structs.HostLayout
-		Length uint32
-		Spare  uint32
-		Bytes  [280]uint8
-	}
-}
-
 // Names of all BPF objects in the ELF.
 //
 // Used for safe lookups in a Collection or CollectionSpec.
 const (
-	packetsMapContainers    = "containers"
-	packetsMapFlows         = "flows"
-	packetsMapGroups        = "groups"
 	packetsMapHigh          = "high"
 	packetsMapLow           = "low"
-	packetsMapMptcpClaims   = "mptcp_claims"
-	packetsMapOutcomes      = "outcomes"
-	packetsMapOwners        = "owners"
-	packetsMapPassed        = "passed"
-	packetsMapProcesses     = "processes"
-	packetsMapRecords       = "records"
 	packetsMapRings         = "rings"
 	packetsMapWake          = "wake"
-	packetsProgSondeAccept  = "sonde_accept"
-	packetsProgSondeCreate  = "sonde_create"
-	packetsProgSondeEnd     = "sonde_end"
-	packetsProgSondeExec    = "sonde_exec"
-	packetsProgSondeFork    = "sonde_fork"
 	packetsProgSondeIn      = "sonde_in"
 	packetsProgSondeOut     = "sonde_out"
-	packetsProgSondeReceive = "sonde_receive"
-	packetsProgSondeRename  = "sonde_rename"
-	packetsProgSondeScan    = "sonde_scan"
-	packetsVarAttribute     = "attribute"
-	packetsVarBlind         = "blind"
 	packetsVarCapturing     = "capturing"
-	packetsVarCgroupV1      = "cgroup_v1"
 	packetsVarClockOffset   = "clock_offset"
-	packetsVarCommit        = "commit"
-	packetsVarCommits       = "commits"
-	packetsVarDoubts        = "doubts"
 	packetsVarEthernet      = "ethernet"
-	packetsVarForks         = "forks"
-	packetsVarHoldingType   = "holding_type"
 	packetsVarInlined       = "inlined"
 	packetsVarInterfaceType = "interface_type"
-	packetsVarListenerPass  = "listener_pass"
-	packetsVarNetAddress    = "net_address"
-	packetsVarNetns         = "netns"
-	packetsVarNetnsCookie   = "netns_cookie"
-	packetsVarNextSlot      = "next_slot"
-	packetsVarNodeLevel     = "node_level"
-	packetsVarPasses        = "passes"
-	packetsVarPodCgroup     = "pod_cgroup"
-	packetsVarPodLevel      = "pod_level"
-	packetsVarProcessType   = "process_type"
-	packetsVarReasonType    = "reason_type"
 	packetsVarRingMask      = "ring_mask"
-	packetsVarScan          = "scan"
-	packetsVarScanPasses    = "scan_passes"
 	packetsVarSnapLen       = "snap_len"
-	packetsVarUnnamed       = "unnamed"
 )
 
 // loadPackets returns the embedded CollectionSpec for packets.
@@ -183,70 +80,31 @@ type packetsSpecs struct {
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type packetsProgramSpecs struct {
-	SondeAccept  *ebpf.ProgramSpec `ebpf:"sonde_accept"`
-	SondeCreate  *ebpf.ProgramSpec `ebpf:"sonde_create"`
-	SondeEnd     *ebpf.ProgramSpec `ebpf:"sonde_end"`
-	SondeExec    *ebpf.ProgramSpec `ebpf:"sonde_exec"`
-	SondeFork    *ebpf.ProgramSpec `ebpf:"sonde_fork"`
-	SondeIn      *ebpf.ProgramSpec `ebpf:"sonde_in"`
-	SondeOut     *ebpf.ProgramSpec `ebpf:"sonde_out"`
-	SondeReceive *ebpf.ProgramSpec `ebpf:"sonde_receive"`
-	SondeRename  *ebpf.ProgramSpec `ebpf:"sonde_rename"`
-	SondeScan    *ebpf.ProgramSpec `ebpf:"sonde_scan"`
+	SondeIn  *ebpf.ProgramSpec `ebpf:"sonde_in"`
+	SondeOut *ebpf.ProgramSpec `ebpf:"sonde_out"`
 }
 
 // packetsMapSpecs contains maps before they are loaded into the kernel.
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type packetsMapSpecs struct {
-	Containers  *ebpf.MapSpec `ebpf:"containers"`
-	Flows       *ebpf.MapSpec `ebpf:"flows"`
-	Groups      *ebpf.MapSpec `ebpf:"groups"`
-	High        *ebpf.MapSpec `ebpf:"high"`
-	Low         *ebpf.MapSpec `ebpf:"low"`
-	MptcpClaims *ebpf.MapSpec `ebpf:"mptcp_claims"`
-	Outcomes    *ebpf.MapSpec `ebpf:"outcomes"`
-	Owners      *ebpf.MapSpec `ebpf:"owners"`
-	Passed      *ebpf.MapSpec `ebpf:"passed"`
-	Processes   *ebpf.MapSpec `ebpf:"processes"`
-	Records     *ebpf.MapSpec `ebpf:"records"`
-	Rings       *ebpf.MapSpec `ebpf:"rings"`
-	Wake        *ebpf.MapSpec `ebpf:"wake"`
+	High  *ebpf.MapSpec `ebpf:"high"`
+	Low   *ebpf.MapSpec `ebpf:"low"`
+	Rings *ebpf.MapSpec `ebpf:"rings"`
+	Wake  *ebpf.MapSpec `ebpf:"wake"`
 }
 
 // packetsVariableSpecs contains global variables before they are loaded into the kernel.
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type packetsVariableSpecs struct {
-	Attribute     *ebpf.VariableSpec `ebpf:"attribute"`
-	Blind         *ebpf.VariableSpec `ebpf:"blind"`
 	Capturing     *ebpf.VariableSpec `ebpf:"capturing"`
-	CgroupV1      *ebpf.VariableSpec `ebpf:"cgroup_v1"`
 	ClockOffset   *ebpf.VariableSpec `ebpf:"clock_offset"`
-	Commit        *ebpf.VariableSpec `ebpf:"commit"`
-	Commits       *ebpf.VariableSpec `ebpf:"commits"`
-	Doubts        *ebpf.VariableSpec `ebpf:"doubts"`
 	Ethernet      *ebpf.VariableSpec `ebpf:"ethernet"`
-	Forks         *ebpf.VariableSpec `ebpf:"forks"`
-	HoldingType   *ebpf.VariableSpec `ebpf:"holding_type"`
 	Inlined       *ebpf.VariableSpec `ebpf:"inlined"`
 	InterfaceType *ebpf.VariableSpec `ebpf:"interface_type"`
-	ListenerPass  *ebpf.VariableSpec `ebpf:"listener_pass"`
-	NetAddress    *ebpf.VariableSpec `ebpf:"net_address"`
-	Netns         *ebpf.VariableSpec `ebpf:"netns"`
-	NetnsCookie   *ebpf.VariableSpec `ebpf:"netns_cookie"`
-	NextSlot      *ebpf.VariableSpec `ebpf:"next_slot"`
-	NodeLevel     *ebpf.VariableSpec `ebpf:"node_level"`
-	Passes        *ebpf.VariableSpec `ebpf:"passes"`
-	PodCgroup     *ebpf.VariableSpec `ebpf:"pod_cgroup"`
-	PodLevel      *ebpf.VariableSpec `ebpf:"pod_level"`
-	ProcessType   *ebpf.VariableSpec `ebpf:"process_type"`
-	ReasonType    *ebpf.VariableSpec `ebpf:"reason_type"`
 	RingMask      *ebpf.VariableSpec `ebpf:"ring_mask"`
-	Scan          *ebpf.VariableSpec `ebpf:"scan"`
-	ScanPasses    *ebpf.VariableSpec `ebpf:"scan_passes"`
 	SnapLen       *ebpf.VariableSpec `ebpf:"snap_len"`
-	Unnamed       *ebpf.VariableSpec `ebpf:"unnamed"`
 }
 
 // packetsObjects contains all objects after they have been loaded into the kernel.
@@ -269,34 +127,16 @@ func (o *packetsObjects) Close() error {
 //
 // It can be passed to loadPacketsObjects or ebpf.CollectionSpec.LoadAndAssign.
 type packetsMaps struct {
-	Containers  *ebpf.Map `ebpf:"containers"`
-	Flows       *ebpf.Map `ebpf:"flows"`
-	Groups      *ebpf.Map `ebpf:"groups"`
-	High        *ebpf.Map `ebpf:"high"`
-	Low         *ebpf.Map `ebpf:"low"`
-	MptcpClaims *ebpf.Map `ebpf:"mptcp_claims"`
-	Outcomes    *ebpf.Map `ebpf:"outcomes"`
-	Owners      *ebpf.Map `ebpf:"owners"`
-	Passed      *ebpf.Map `ebpf:"passed"`
-	Processes   *ebpf.Map `ebpf:"processes"`
-	Records     *ebpf.Map `ebpf:"records"`
-	Rings       *ebpf.Map `ebpf:"rings"`
-	Wake        *ebpf.Map `ebpf:"wake"`
+	High  *ebpf.Map `ebpf:"high"`
+	Low   *ebpf.Map `ebpf:"low"`
+	Rings *ebpf.Map `ebpf:"rings"`
+	Wake  *ebpf.Map `ebpf:"wake"`
 }
 
 func (m *packetsMaps) Close() error {
 	return _PacketsClose(
-		m.Containers,
-		m.Flows,
-		m.Groups,
 		m.High,
 		m.Low,
-		m.MptcpClaims,
-		m.Outcomes,
-		m.Owners,
-		m.Passed,
-		m.Processes,
-		m.Records,
 		m.Rings,
 		m.Wake,
 	)
@@ -306,65 +146,27 @@ func (m *packetsMaps) Close() error {
 //
 // It can be passed to loadPacketsObjects or ebpf.CollectionSpec.LoadAndAssign.
 type packetsVariables struct {
-	Attribute     *ebpf.Variable `ebpf:"attribute"`
-	Blind         *ebpf.Variable `ebpf:"blind"`
 	Capturing     *ebpf.Variable `ebpf:"capturing"`
-	CgroupV1      *ebpf.Variable `ebpf:"cgroup_v1"`
 	ClockOffset   *ebpf.Variable `ebpf:"clock_offset"`
-	Commit        *ebpf.Variable `ebpf:"commit"`
-	Commits       *ebpf.Variable `ebpf:"commits"`
-	Doubts        *ebpf.Variable `ebpf:"doubts"`
 	Ethernet      *ebpf.Variable `ebpf:"ethernet"`
-	Forks         *ebpf.Variable `ebpf:"forks"`
-	HoldingType   *ebpf.Variable `ebpf:"holding_type"`
 	Inlined       *ebpf.Variable `ebpf:"inlined"`
 	InterfaceType *ebpf.Variable `ebpf:"interface_type"`
-	ListenerPass  *ebpf.Variable `ebpf:"listener_pass"`
-	NetAddress    *ebpf.Variable `ebpf:"net_address"`
-	Netns         *ebpf.Variable `ebpf:"netns"`
-	NetnsCookie   *ebpf.Variable `ebpf:"netns_cookie"`
-	NextSlot      *ebpf.Variable `ebpf:"next_slot"`
-	NodeLevel     *ebpf.Variable `ebpf:"node_level"`
-	Passes        *ebpf.Variable `ebpf:"passes"`
-	PodCgroup     *ebpf.Variable `ebpf:"pod_cgroup"`
-	PodLevel      *ebpf.Variable `ebpf:"pod_level"`
-	ProcessType   *ebpf.Variable `ebpf:"process_type"`
-	ReasonType    *ebpf.Variable `ebpf:"reason_type"`
 	RingMask      *ebpf.Variable `ebpf:"ring_mask"`
-	Scan          *ebpf.Variable `ebpf:"scan"`
-	ScanPasses    *ebpf.Variable `ebpf:"scan_passes"`
 	SnapLen       *ebpf.Variable `ebpf:"snap_len"`
-	Unnamed       *ebpf.Variable `ebpf:"unnamed"`
 }
 
 // packetsPrograms contains all programs after they have been loaded into the kernel.
 //
 // It can be passed to loadPacketsObjects or ebpf.CollectionSpec.LoadAndAssign.
 type packetsPrograms struct {
-	SondeAccept  *ebpf.Program `ebpf:"sonde_accept"`
-	SondeCreate  *ebpf.Program `ebpf:"sonde_create"`
-	SondeEnd     *ebpf.Program `ebpf:"sonde_end"`
-	SondeExec    *ebpf.Program `ebpf:"sonde_exec"`
-	SondeFork    *ebpf.Program `ebpf:"sonde_fork"`
-	SondeIn      *ebpf.Program `ebpf:"sonde_in"`
-	SondeOut     *ebpf.Program `ebpf:"sonde_out"`
-	SondeReceive *ebpf.Program `ebpf:"sonde_receive"`
-	SondeRename  *ebpf.Program `ebpf:"sonde_rename"`
-	SondeScan    *ebpf.Program `ebpf:"sonde_scan"`
+	SondeIn  *ebpf.Program `ebpf:"sonde_in"`
+	SondeOut *ebpf.Program `ebpf:"sonde_out"`
 }
 
 func (p *packetsPrograms) Close() error {
 	return _PacketsClose(
-		p.SondeAccept,
-		p.SondeCreate,
-		p.SondeEnd,
-		p.SondeExec,
-		p.SondeFork,
 		p.SondeIn,
 		p.SondeOut,
-		p.SondeReceive,
-		p.SondeRename,
-		p.SondeScan,
 	)
 }
 

@@ -22,21 +22,21 @@ const (
 	firstProcess = 320
 )
 
-// processMaps are the maps of the programs that follow processes. They take no memory in a capture that names none.
+// processMaps are the maps of the programs that name processes.
 var processMaps = []string{
-	packetsMapRecords, packetsMapProcesses, packetsMapContainers, packetsMapPassed, packetsMapGroups, packetsMapMptcpClaims, packetsMapFlows,
-	packetsMapOutcomes,
+	namedMapRecords, namedMapProcesses, namedMapContainers, namedMapPassed, namedMapGroups, namedMapMptcpClaims, namedMapFlows,
+	namedMapOutcomes,
 }
 
 // tracingHooks are the programs that follow processes, in the order in which they are attached: who creates a socket is
 // recorded last, when nothing that happens to it can be missed.
 var tracingHooks = []string{
-	packetsProgSondeFork, packetsProgSondeExec, packetsProgSondeRename, packetsProgSondeEnd,
-	packetsProgSondeAccept, packetsProgSondeReceive,
+	namedProgSondeFork, namedProgSondeExec, namedProgSondeRename, namedProgSondeEnd,
+	namedProgSondeAccept, namedProgSondeReceive,
 }
 
 // hooks are all programs that are not attached to interfaces.
-var hooks = append(slices.Clone(tracingHooks), packetsProgSondeCreate, packetsProgSondeScan)
+var hooks = append(slices.Clone(tracingHooks), namedProgSondeCreate, namedProgSondeScan)
 
 // namespace identifies the network namespace whose sockets are followed.
 type namespace struct {
@@ -68,8 +68,8 @@ func identify(ns int) (n namespace, err error) {
 // processConstants are the programs' constants for a capture that names processes.
 func processConstants(p *backend.Processes, ns namespace) map[string]any {
 	return map[string]any{
-		packetsVarAttribute: true, packetsVarPodCgroup: p.Cgroup, packetsVarPodLevel: p.Level, packetsVarCgroupV1: p.CgroupV1,
-		packetsVarNodeLevel: p.PIDLevel, packetsVarNetns: ns.inode, packetsVarNetnsCookie: ns.cookie,
+		namedVarPodCgroup: p.Cgroup, namedVarPodLevel: p.Level, namedVarCgroupV1: p.CgroupV1,
+		namedVarNodeLevel: p.PIDLevel, namedVarNetns: ns.inode, namedVarNetnsCookie: ns.cookie,
 	}
 }
 
@@ -111,10 +111,10 @@ func (a *attribution) describeReasons() error {
 
 // putRecord writes a record that is no process's.
 func putRecord(objects *ebpf.Collection, claim uint64, p *pcapng.Process) error {
-	r := packetsProcess{Claim: claim, Used: 1}
+	r := namedProcess{Claim: claim, Used: 1}
 	o := &r.Options[0]
 	o.Length = uint32(copy(o.Bytes[:], pcapng.AppendProcess(nil, p)))
-	if err := objects.Maps[packetsMapRecords].Put(uint32(claim&(1<<slotBits-1)), &r); err != nil {
+	if err := objects.Maps[namedMapRecords].Put(uint32(claim&(1<<slotBits-1)), &r); err != nil {
 		return fmt.Errorf("describe processes: %w", err)
 	}
 	return nil
@@ -134,10 +134,10 @@ func (a *attribution) attach() error {
 	}
 	defer dir.Close()
 	l, err := ebpflink.AttachCgroup(ebpflink.CgroupOptions{
-		Path: fmt.Sprintf("/proc/self/fd/%d", dir.Fd()), Attach: ebpf.AttachCGroupInetSockCreate, Program: a.objects.Programs[packetsProgSondeCreate],
+		Path: fmt.Sprintf("/proc/self/fd/%d", dir.Fd()), Attach: ebpf.AttachCGroupInetSockCreate, Program: a.objects.Programs[namedProgSondeCreate],
 	})
 	if err != nil {
-		return fmt.Errorf("attach %s: %w", packetsProgSondeCreate, explainProcesses(err))
+		return fmt.Errorf("attach %s: %w", namedProgSondeCreate, explainProcesses(err))
 	}
 	a.links = append(a.links, l)
 	return nil
@@ -169,7 +169,7 @@ func (a *attribution) run() {
 
 // outcomes returns how many packets had a process (index 0), and how many had each reason.
 func (a *attribution) outcomes() (counts [firstGroup]uint64, err error) {
-	m := a.objects.Maps[packetsMapOutcomes]
+	m := a.objects.Maps[namedMapOutcomes]
 	for cpu := range m.MaxEntries() {
 		var each [firstGroup]uint64
 		if err := m.Lookup(cpu, &each); err != nil {

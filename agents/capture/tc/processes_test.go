@@ -17,19 +17,19 @@ import (
 )
 
 // A capture that names processes loads programs for each link type, with a filter or without, and those that follow processes
-// once. One that does not loads none of them, and its maps are empty.
+// once. One that does not has neither those programs nor their maps.
 func TestProcessesAreLoadedIfWanted(t *testing.T) {
 	privileged.Need(t)
 	packets := []string{packetsProgSondeIn, packetsProgSondeOut}
 	for name, tc := range map[string]struct {
-		filters     map[pcapng.LinkType]bpfprog.Program
-		processes   map[string]any
-		wantFirst   []string
-		wantRecords uint32
+		filters   map[pcapng.LinkType]bpfprog.Program
+		processes map[string]any
+		wantFirst []string
+		wantMaps  bool
 	}{
-		"not wanted":    {nil, nil, packets, 1},
-		"wanted":        {nil, processConstants(&backend.Processes{}, namespace{}), append(slices.Clone(packets), hooks...), 1 << slotBits},
-		"with a filter": {frames.OnlyDiscard(), processConstants(&backend.Processes{}, namespace{}), append(slices.Clone(packets), hooks...), 1 << slotBits},
+		"not wanted":    {nil, nil, packets, false},
+		"wanted":        {nil, processConstants(&backend.Processes{}, namespace{}), append(slices.Clone(packets), hooks...), true},
+		"with a filter": {frames.OnlyDiscard(), processConstants(&backend.Processes{}, namespace{}), append(slices.Clone(packets), hooks...), true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			p, err := newPrograms(1<<20, snapLen)
@@ -54,8 +54,8 @@ func TestProcessesAreLoadedIfWanted(t *testing.T) {
 			if diff := cmp.Diff(sorted(packets), names(second)); diff != "" {
 				t.Errorf("programs of the second link type (-want +got):\n%s", diff)
 			}
-			if got := first.Maps[packetsMapRecords].MaxEntries(); got != tc.wantRecords {
-				t.Errorf("room for %d records, want %d", got, tc.wantRecords)
+			if got := first.Maps[namedMapRecords] != nil; got != tc.wantMaps {
+				t.Errorf("maps of processes: %t, want %t", got, tc.wantMaps)
 			}
 		})
 	}

@@ -18,7 +18,8 @@ import (
 	"github.com/sonde-operator/sonde/internal/wire/ringmemory"
 )
 
-//go:generate go tool -modfile=../../../hack/tools/go.mod bpf2go -cc clang-19 -strip llvm-strip-19 -target amd64,arm64 -type interface -type process -type holding -type name packets ../../../bpf/packets.bpf.c -- -I../../../bpf/headers -mcpu=v3 -Wall -Werror
+//go:generate go tool -modfile=../../../hack/tools/go.mod bpf2go -cc clang-19 -strip llvm-strip-19 -target amd64,arm64 -type interface packets ../../../bpf/packets.bpf.c -- -I../../../bpf/headers -mcpu=v3 -Wall -Werror
+//go:generate go tool -modfile=../../../hack/tools/go.mod bpf2go -cc clang-19 -strip llvm-strip-19 -target amd64,arm64 -type process -type holding -type name named ../../../bpf/packets.bpf.c -- -I../../../bpf/headers -mcpu=v3 -Wall -Werror -DPROCESSES
 
 const (
 	// filterFunction is the programs' function that the filter replaces.
@@ -47,7 +48,7 @@ type programs struct {
 }
 
 // shared are the maps that all programs share.
-var shared = append([]string{packetsMapRings, packetsMapWake, packetsMapLow, packetsMapHigh, packetsMapOwners, stateMap}, processMaps...)
+var shared = append([]string{packetsMapRings, packetsMapWake, packetsMapLow, packetsMapHigh, namedMapOwners, stateMap}, processMaps...)
 
 // newPrograms returns programs whose rings have ringBytes bytes in total, for packets of at most snapLen bytes. It
 // loads nothing yet.
@@ -109,8 +110,8 @@ func (p *programs) load(lt pcapng.LinkType, filter bpfprog.Program, log *slog.Lo
 var errNoInline = errors.New("the filter cannot be inlined")
 
 // specWith returns the programs with a filter: as a function, and with inline also at the beginning of each program.
-func specWith(filter bpfprog.Program, inline bool) (*ebpf.CollectionSpec, error) {
-	spec, err := loadPackets()
+func specWith(objects func() (*ebpf.CollectionSpec, error), filter bpfprog.Program, inline bool) (*ebpf.CollectionSpec, error) {
+	spec, err := objects()
 	if err != nil {
 		return nil, fmt.Errorf("read BPF objects: %w", err)
 	}
@@ -143,7 +144,11 @@ func (p *programs) longest() int {
 }
 
 func (p *programs) loadWith(filter bpfprog.Program, lt pcapng.LinkType, inline bool) (*ebpf.Collection, error) {
-	spec, err := specWith(filter, inline)
+	objects := loadPackets
+	if p.processes != nil {
+		objects = loadNamed
+	}
+	spec, err := specWith(objects, filter, inline)
 	if err != nil {
 		return nil, err
 	}
@@ -167,15 +172,13 @@ func (p *programs) loadWith(filter bpfprog.Program, lt pcapng.LinkType, inline b
 	return p.create(spec, options)
 }
 
-// leaveOut removes what is not needed: the first programs for interfaces bring those that follow processes, if any do.
+// leaveOut removes what is not needed: the first programs for interfaces bring those that follow processes.
 func (p *programs) leaveOut(spec *ebpf.CollectionSpec) {
-	spec.Maps[packetsMapOutcomes].MaxEntries = uint32(p.cpus)
 	if p.processes == nil {
-		for _, name := range processMaps {
-			spec.Maps[name].MaxEntries = 1
-		}
+		return
 	}
-	if p.processes == nil || p.first != nil {
+	spec.Maps[namedMapOutcomes].MaxEntries = uint32(p.cpus)
+	if p.first != nil {
 		maps.DeleteFunc(spec.Programs, func(name string, _ *ebpf.ProgramSpec) bool { return slices.Contains(hooks, name) })
 	}
 }

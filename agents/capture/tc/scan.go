@@ -110,7 +110,7 @@ func (s *scanner) first() error {
 // next scans if packets are in doubt and the pause is over.
 func (s *scanner) next(now time.Time) {
 	var doubts uint64
-	if err := s.get(packetsVarDoubts, &doubts); err != nil {
+	if err := s.get(namedVarDoubts, &doubts); err != nil {
 		return // the variables exist as long as the programs
 	}
 	doubtful := doubts != s.doubts || s.unfinished()
@@ -139,11 +139,11 @@ func (s *scanner) unfinished() bool { return s.stale || len(s.pending) > 0 }
 func (s *scanner) scan() error {
 	s.tried = time.Now()
 	var passes, forks uint64
-	if err := errors.Join(s.get(packetsVarPasses, &passes), s.get(packetsVarForks, &forks)); err != nil {
+	if err := errors.Join(s.get(namedVarPasses, &passes), s.get(namedVarForks, &forks)); err != nil {
 		return err
 	}
 	s.number++
-	if err := s.set(map[string]any{packetsVarScan: s.number, packetsVarCommit: false, packetsVarScanPasses: s.effective(s.tried, passes)}); err != nil {
+	if err := s.set(map[string]any{namedVarScan: s.number, namedVarCommit: false, namedVarScanPasses: s.effective(s.tried, passes)}); err != nil {
 		return err
 	}
 	found, err := s.read()
@@ -157,7 +157,7 @@ func (s *scanner) scan() error {
 	if err := s.putGroups(found); err != nil {
 		return err
 	}
-	if err := s.set(map[string]any{packetsVarCommit: true}); err != nil {
+	if err := s.set(map[string]any{namedVarCommit: true}); err != nil {
 		return err
 	}
 	if _, err := s.read(); err != nil {
@@ -165,7 +165,7 @@ func (s *scanner) scan() error {
 	}
 	s.settled = s.tried
 	s.commits++
-	return s.set(map[string]any{packetsVarCommits: s.commits})
+	return s.set(map[string]any{namedVarCommits: s.commits})
 }
 
 func (s *scanner) set(values map[string]any) error {
@@ -178,8 +178,8 @@ func (s *scanner) set(values map[string]any) error {
 }
 
 // read runs the scanning program over all files of all processes.
-func (s *scanner) read() ([]packetsHolding, error) {
-	l, err := ebpflink.AttachIter(ebpflink.IterOptions{Program: s.objects.Programs[packetsProgSondeScan]})
+func (s *scanner) read() ([]namedHolding, error) {
+	l, err := ebpflink.AttachIter(ebpflink.IterOptions{Program: s.objects.Programs[namedProgSondeScan]})
 	if err != nil {
 		return nil, fmt.Errorf("attach the iterator of sockets: %w", explainProcesses(err))
 	}
@@ -192,9 +192,9 @@ func (s *scanner) read() ([]packetsHolding, error) {
 	return readHoldings(bufio.NewReaderSize(r, 64<<10))
 }
 
-func readHoldings(r io.Reader) (all []packetsHolding, err error) {
+func readHoldings(r io.Reader) (all []namedHolding, err error) {
 	for {
-		var h packetsHolding
+		var h namedHolding
 		err := binary.Read(r, binary.NativeEndian, &h)
 		if errors.Is(err, io.EOF) {
 			return all, nil
@@ -210,14 +210,14 @@ func readHoldings(r io.Reader) (all []packetsHolding, err error) {
 // meanwhile stays in doubt by itself.
 func (s *scanner) unchanged(before uint64) error {
 	var now uint64
-	if err := s.get(packetsVarForks, &now); err != nil || now == before {
+	if err := s.get(namedVarForks, &now); err != nil || now == before {
 		return err
 	}
 	var tgid, slot uint32
-	living := s.objects.Maps[packetsMapProcesses].Iterate()
+	living := s.objects.Maps[namedMapProcesses].Iterate()
 	for living.Next(&tgid, &slot) {
-		var r packetsProcess
-		if err := s.objects.Maps[packetsMapRecords].Lookup(slot, &r); err != nil {
+		var r namedProcess
+		if err := s.objects.Maps[namedMapRecords].Lookup(slot, &r); err != nil {
 			return fmt.Errorf("read processes: %w", err)
 		}
 		if r.Forked > before {
@@ -231,7 +231,7 @@ func (s *scanner) unchanged(before uint64) error {
 }
 
 // nameContainers gives the programs the names of containers. The next scan writes the options anew.
-func (s *scanner) nameContainers(found []packetsHolding) {
+func (s *scanner) nameContainers(found []namedHolding) {
 	s.stale = false
 	for i := range found {
 		h := &found[i]
@@ -239,11 +239,11 @@ func (s *scanner) nameContainers(found []packetsHolding) {
 			continue
 		}
 		if p, ok := s.pending[h.Container]; ok && p.pid == h.Pid {
-			var name packetsName
+			var name namedName
 			for i, c := range []byte(p.name[:min(len(p.name), len(name.Text)-1)]) {
 				name.Text[i] = int8(c)
 			}
-			s.named[h.Container] = len(s.named) < maxNames && s.objects.Maps[packetsMapContainers].Put(h.Container, &name) == nil
+			s.named[h.Container] = len(s.named) < maxNames && s.objects.Maps[namedMapContainers].Put(h.Container, &name) == nil
 			s.stale = true
 			delete(s.pending, h.Container)
 		} else if name := s.processes.Container(int(h.Pid)); name != "" {
@@ -253,8 +253,8 @@ func (s *scanner) nameContainers(found []packetsHolding) {
 }
 
 // putGroups gives the programs the claims of the sockets that several processes have.
-func (s *scanner) putGroups(found []packetsHolding) error {
-	m := s.objects.Maps[packetsMapGroups]
+func (s *scanner) putGroups(found []namedHolding) error {
+	m := s.objects.Maps[namedMapGroups]
 	var socket, claim uint64
 	var old []uint64
 	for known := m.Iterate(); known.Next(&socket, &claim); {
@@ -284,7 +284,7 @@ func (s *scanner) putGroups(found []packetsHolding) error {
 }
 
 // sharedSockets returns the PIDs that share each socket.
-func sharedSockets(found []packetsHolding) map[uint64][]uint32 {
+func sharedSockets(found []namedHolding) map[uint64][]uint32 {
 	holders := map[uint64][]uint32{}
 	for i := range found {
 		h := &found[i]

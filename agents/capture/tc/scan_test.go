@@ -11,7 +11,7 @@ import (
 )
 
 func TestSharedSockets(t *testing.T) {
-	found := []packetsHolding{
+	found := []namedHolding{
 		{Socket: 1, Pid: 7}, {Socket: 1, Pid: 7}, // two descriptors of one process
 		{Socket: 2, Pid: 9}, {Socket: 2, Pid: 8}, {Socket: 2, Pid: 9},
 		{Socket: 3, Pid: 7},
@@ -22,13 +22,13 @@ func TestSharedSockets(t *testing.T) {
 }
 
 func TestReadHoldings(t *testing.T) {
-	want := []packetsHolding{{Socket: 1, Claim: 2, Container: 3, Pid: 4, Tgid: 5}, {Socket: 6}}
+	want := []namedHolding{{Socket: 1, Claim: 2, Container: 3, Pid: 4, Tgid: 5}, {Socket: 6}}
 	var b bytes.Buffer
 	if err := binary.Write(&b, binary.NativeEndian, want); err != nil {
 		t.Fatal(err)
 	}
 	got, err := readHoldings(bytes.NewReader(b.Bytes()))
-	if diff := cmp.Diff(want, got, cmpopts.IgnoreFields(packetsHolding{}, "_")); diff != "" || err != nil {
+	if diff := cmp.Diff(want, got, cmpopts.IgnoreFields(namedHolding{}, "_")); diff != "" || err != nil {
 		t.Errorf("%v (-want +got):\n%s", err, diff)
 	}
 	if _, err := readHoldings(bytes.NewReader(b.Bytes()[:b.Len()-1])); err == nil {
