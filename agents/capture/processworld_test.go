@@ -25,6 +25,18 @@ import (
 // echoPort is the port of the peer's echo servers, as in testdata/sockets.c.
 const echoPort = "9000"
 
+// programsVar, in the environment, names the directory of the compiled sockets.c on a machine without a compiler. It has no
+// Python and no nft either.
+const programsVar = "SONDE_TEST_PROGRAMS"
+
+// preferred returns the preferred backend that names processes.
+func preferred() candidate {
+	if slices.ContainsFunc(each, func(c candidate) bool { return c.name == tcx.name }) {
+		return tcx
+	}
+	return clsact
+}
+
 // socketWorld is programs with sockets that the test knows, and a peer that talks to them.
 type socketWorld struct {
 	*testNet
@@ -42,10 +54,15 @@ type socketWorld struct {
 
 func newSocketWorld(tb testing.TB) *socketWorld {
 	tb.Helper()
-	w := &socketWorld{testNet: newTestNet(tb), tb: tb, program: filepath.Join(tb.TempDir(), "sockets"), pids: map[uint16][]uint32{}}
-	out, err := exec.Command("gcc", "-O2", "-pthread", "-Wall", "-Werror", "-o", w.program, "testdata/sockets.c").CombinedOutput()
-	if err != nil {
-		tb.Fatalf("build the sockets (make deps installs gcc): %v\n%s", err, out)
+	w := &socketWorld{testNet: newTestNet(tb), tb: tb, pids: map[uint16][]uint32{}}
+	if dir := os.Getenv(programsVar); dir != "" {
+		w.program = filepath.Join(dir, "sockets")
+	} else {
+		w.program = filepath.Join(tb.TempDir(), "sockets")
+		out, err := exec.Command("gcc", "-O2", "-pthread", "-Wall", "-Werror", "-o", w.program, "testdata/sockets.c").CombinedOutput()
+		if err != nil {
+			tb.Fatalf("build the sockets (make deps installs gcc): %v\n%s", err, out)
+		}
 	}
 	for _, ip := range []string{peerIP, peerV6} {
 		w.serveEcho(net.JoinHostPort(ip, echoPort))

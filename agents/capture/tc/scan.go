@@ -267,7 +267,11 @@ func (s *scanner) putGroups(found []namedHolding) error {
 	}
 	before := s.shared
 	s.shared, s.unstable = sharedSockets(found), false
+	written := uint32(0)
 	for socket, pids := range s.shared {
+		if written == m.MaxEntries() {
+			break // the packets of the others say why they are in doubt, and not who shares the socket
+		}
 		if !slices.Equal(before[socket], pids) {
 			s.unstable = true // one may be a child that is about to start another program
 			continue
@@ -276,9 +280,10 @@ func (s *scanner) putGroups(found []namedHolding) error {
 		if err != nil {
 			return err
 		}
-		if m.Put(socket, claim) != nil {
-			break // without room: the packets say why they are in doubt, and not who shares the socket
+		if err := m.Put(socket, claim); err != nil {
+			return fmt.Errorf("describe groups of processes: %w", err)
 		}
+		written++
 	}
 	return nil
 }

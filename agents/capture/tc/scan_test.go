@@ -12,8 +12,11 @@ import (
 
 func TestSharedSockets(t *testing.T) {
 	found := []namedHolding{
-		{Socket: 1, Pid: 7}, {Socket: 1, Pid: 7}, // two descriptors of one process
-		{Socket: 2, Pid: 9}, {Socket: 2, Pid: 8}, {Socket: 2, Pid: 9},
+		{Socket: 1, Pid: 7},
+		{Socket: 1, Pid: 7}, // two descriptors of one process
+		{Socket: 2, Pid: 9},
+		{Socket: 2, Pid: 8},
+		{Socket: 2, Pid: 9},
 		{Socket: 3, Pid: 7},
 	}
 	if diff := cmp.Diff(map[uint64][]uint32{2: {8, 9}}, sharedSockets(found)); diff != "" {
