@@ -22,6 +22,7 @@ import (
 	"github.com/sonde-operator/sonde/agents/capture/links"
 	"github.com/sonde-operator/sonde/internal/wire/pcapng"
 	"github.com/sonde-operator/sonde/test/privileged"
+	"github.com/sonde-operator/sonde/test/wireshark"
 )
 
 // startNaming starts a capture whose packets name processes. The result ends it.
@@ -33,8 +34,14 @@ func startNaming(t *testing.T, w *socketWorld, cand candidate) (stop func() Resu
 // startWith is startNaming for the processes of a Pod.
 func startWith(t *testing.T, w *socketWorld, cand candidate, p *backend.Processes) (stop func() Result) {
 	t.Helper()
+	return startOn(t, w, "eth0", cand, p)
+}
+
+// startOn is startWith on another interface.
+func startOn(t *testing.T, w *socketWorld, iface string, cand candidate, p *backend.Processes) (stop func() Result) {
+	t.Helper()
 	w.results = t.TempDir()
-	c, err := cand.engine().Open(&Config{NetNS: w.target, Dir: w.results, Base: "named", Interfaces: []string{"eth0"}, Processes: p})
+	c, err := cand.engine().Open(&Config{NetNS: w.target, Dir: w.results, Base: "named", Interfaces: []string{iface}, Processes: p})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -85,13 +92,21 @@ func TestProcesses(t *testing.T) {
 				ask(7000)
 				ask(7100)
 			}
-			all := w.scores(stop().Path)
+			path := stop().Path
+			all := w.scores(path)
 			for port := range w.pids {
 				s := all[port]
 				if s == nil {
 					t.Errorf("port %d: no packets", port)
 				} else if s.wrong > 0 || s.unknown*1000 > s.right {
 					t.Errorf("port %d: %d right, %d wrong, %d unknown: %v %s", port, s.right, s.wrong, s.unknown, s.reasons, s.example)
+				}
+			}
+			if os.Getenv(programsVar) == "" {
+				comments := wireshark.Run(t, "tshark", "-r", path, "-Y", "udp.port == 7002", "-T", "fields", "-e", "frame.comment")
+				want := fmt.Sprintf("process: sockets, pid %d, uid 0", w.pids[7002][0])
+				if got := strings.Count(comments, want+"\n"); got != all[7002].right {
+					t.Errorf("tshark shows %d packets of the server, want %d", got, all[7002].right)
 				}
 			}
 			if t.Failed() {
@@ -106,8 +121,8 @@ func TestProcesses(t *testing.T) {
 func TestProcessesChangeHands(t *testing.T) {
 	w := newSocketWorld(t)
 	const (
-		oldPass, oldFork, oldShare                                       = 7000, 7001, 7002
-		pass, passListener, passAccepted, fork, share, prefork, spawning = 7100, 7101, 7102, 7103, 7104, 7105, 7106
+		oldPass, oldFork, oldShare                                               = 7000, 7001, 7002
+		pass, passListener, passAccepted, fork, share, prefork, spawning, cloned = 7100, 7101, 7102, 7103, 7104, 7105, 7106, 7107
 	)
 	w.answers, w.either = []uint16{passAccepted}, []uint16{prefork}
 	w.run(oldPass, w.program, "pass")
@@ -121,13 +136,14 @@ func TestProcessesChangeHands(t *testing.T) {
 	w.run(share, w.program, "share")
 	w.run(prefork, w.program, "prefork")
 	w.run(spawning, w.program, "spawn")
+	w.run(cloned, w.program, "clone-files")
 	settled := func(all map[uint16]*score) string {
 		for port := range w.pids {
 			if all[port] == nil {
 				return fmt.Sprintf("port %d: no packets", port)
 			}
 		}
-		for _, port := range []uint16{oldPass, oldFork, pass, fork, passListener} {
+		for _, port := range []uint16{oldPass, oldFork, pass, fork, passListener, cloned} {
 			if s := all[port]; s.right == 0 || s.last.Reason != pcapng.ProcessKnown {
 				return fmt.Sprintf("port %d: the last packet has %v", port, s.last)
 			}
@@ -146,7 +162,7 @@ func TestProcessesChangeHands(t *testing.T) {
 	why := "no packets"
 	for end := time.Now().Add(30 * time.Second); why != "" && time.Now().Before(end); {
 		for range 20 {
-			for _, port := range []int{oldPass, oldFork, oldShare, pass, fork, share, spawning} {
+			for _, port := range []int{oldPass, oldFork, oldShare, pass, fork, share, spawning, cloned} {
 				w.ask("udp", targetIP, port, 5)
 			}
 			for _, port := range []int{passListener, passAccepted, prefork} {
@@ -201,6 +217,35 @@ func TestPortIsUsedAgain(t *testing.T) {
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("PIDs (-want +got):\n%s", diff)
+	}
+}
+
+// TestLoopbackNamesTheReceiver has two processes of the Pod that talk to each other.
+func TestLoopbackNamesTheReceiver(t *testing.T) {
+	w := newSocketWorld(t)
+	server := w.run(7000, w.program, "all")
+	stop := startOn(t, w, "lo", preferred(), &backend.Processes{})
+	w.peer = w.target // who asks
+	w.ask("udp", targetIP, 7002, 20)
+	w.ask("tcp", targetV6, 7001, 20)
+	counts := map[string]int{}
+	eachPacket(t, stop().Path, func(p *pcapng.Packet) {
+		ports, ok := portsOf(p.Data)
+		if !ok {
+			return
+		}
+		want := os.Getpid()
+		if ports[1] == 7001 || ports[1] == 7002 {
+			want = server.Process.Pid
+		}
+		if p.Process.Reason == pcapng.ProcessKnown && int(p.Process.PID) == want {
+			counts["right"]++
+		} else {
+			counts[fmt.Sprint(ports, p.Process)]++
+		}
+	})
+	if len(counts) != 1 || counts["right"] < 80 {
+		t.Errorf("packets over loopback: %v", counts)
 	}
 }
 

@@ -257,26 +257,38 @@ func (s *score) add(p *pcapng.Packet, pids []uint32, either bool) {
 
 // targetPort returns the target's port of a TCP or UDP packet in an Ethernet frame.
 func targetPort(frame []byte) (uint16, bool) {
-	if len(frame) < 58 {
-		frame = append(slices.Clone(frame), make([]byte, 58)...)
-	}
-	var source netip.Addr
-	var protocol byte
-	ports := frame[14+40:]
-	switch binary.BigEndian.Uint16(frame[12:]) {
-	case 0x0800:
-		protocol, source, ports = frame[23], netip.AddrFrom4([4]byte(frame[26:30])), frame[14+20:]
-	case 0x86dd:
-		protocol, source = frame[20], netip.AddrFrom16([16]byte(frame[22:38]))
-	}
-	if protocol != 6 && protocol != 17 {
+	ports, ok := portsOf(frame)
+	if !ok {
 		return 0, false
 	}
-	at := 2
-	if s := source.String(); s == targetIP || s == targetV6 {
-		at = 0
+	source := netip.AddrFrom4([4]byte(frame[26:30]))
+	if frame[12] == 0x86 {
+		source = netip.AddrFrom16([16]byte(frame[22:38]))
 	}
-	return binary.BigEndian.Uint16(ports[at:]), true
+	if s := source.String(); s == targetIP || s == targetV6 {
+		return ports[0], true
+	}
+	return ports[1], true
+}
+
+// portsOf returns source and destination port of a TCP or UDP packet in an Ethernet frame, whose headers have no options.
+func portsOf(frame []byte) (ports [2]uint16, ok bool) {
+	const ethernet, ipv4, ipv6, tcp, udp = 14, 20, 40, 6, 17
+	if len(frame) < ethernet+ipv4+8 {
+		return ports, false
+	}
+	protocol, at := frame[23], ethernet+ipv4
+	switch binary.BigEndian.Uint16(frame[12:]) {
+	case 0x0800:
+	case 0x86dd:
+		protocol, at = frame[20], ethernet+ipv6
+	default:
+		return ports, false
+	}
+	if protocol != tcp && protocol != udp || len(frame) < at+4 {
+		return ports, false
+	}
+	return [2]uint16{binary.BigEndian.Uint16(frame[at:]), binary.BigEndian.Uint16(frame[at+2:])}, true
 }
 
 // report describes the scores of the ports.

@@ -33,7 +33,7 @@ int sonde_create(struct bpf_sock *s)
 		cookie = bpf_get_socket_cookie(s); /* which makes it: flows.h tells sockets apart by cookies */
 		o->address = address;
 		o->passes = passes;
-		o->claim = claim_of(t);
+		o->claim = shares_files(t) ? REASON_SHARED : claim_of(t);
 		if (s->protocol == IPPROTO_MPTCP)
 			note_mptcp(o, cookie);
 	}

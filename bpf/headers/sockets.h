@@ -79,6 +79,19 @@ struct mptcp_subflow_context {
 	struct sock___process *conn;
 };
 
+struct files_struct___users {
+	atomic_t count;
+};
+
+struct signal_struct___threads {
+	int nr_threads;
+};
+
+struct task_struct___files {
+	struct files_struct___users *files;
+	struct signal_struct___threads *signal;
+};
+
 struct nsproxy {
 	struct net *net_ns;
 };
@@ -171,6 +184,14 @@ static __always_inline void note_net(struct task_struct___process *task)
 	net = BPF_CORE_READ(t, nsproxy, net_ns);
 	if (BPF_CORE_READ(net, ns.inum) == netns)
 		net_address = (__u64)net;
+}
+
+/* Whether another process may have the same table of files (CLONE_FILES without CLONE_THREAD), and so each new socket. */
+static __always_inline bool shares_files(struct task_struct___process *task)
+{
+	struct task_struct___files *t = (void *)task;
+
+	return BPF_CORE_READ(t, files, count.counter) > BPF_CORE_READ(t, signal, nr_threads);
 }
 
 /* Whether a socket is an IP socket of the Pod's network namespace. */

@@ -4,10 +4,13 @@
 #include <arpa/inet.h>
 #include <fcntl.h>
 #include <pthread.h>
+#include <sched.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -249,6 +252,22 @@ static void fork_with(int keep)
 	waitpid(child, 0, 0);
 }
 
+// Has a child that shares its descriptors make a socket, and uses that.
+static void clone_files(void)
+{
+	int child = syscall(SYS_clone, CLONE_FILES | SIGCHLD, 0, 0, 0, 0);
+
+	if (!child) {
+		dup2(bound(SOCK_DGRAM, 0, base), 100);
+		_exit(0);
+	}
+	waitpid(child, 0, 0);
+	close(3);
+	says(getpid(), base);
+	ready();
+	echo_udp((void *)100L);
+}
+
 // Two processes accept connections of one listener.
 static void prefork(void)
 {
@@ -319,6 +338,8 @@ int main(int argc, char **argv)
 		fork_with(1);
 	else if (!strcmp(argv[1], "prefork"))
 		prefork();
+	else if (!strcmp(argv[1], "clone-files"))
+		clone_files();
 	else if (!strcmp(argv[1], "spawn"))
 		spawn();
 	else if (!strcmp(argv[1], "once"))
