@@ -133,18 +133,6 @@ static __always_inline __u32 slot_of_sender(struct __sk_buff *skb)
 	return socket && !BPF_CORE_READ(socket, file) ? REASON_KERNEL : slot;
 }
 
-/* Whether rules of netfilter may change the receiver of packets before sockets are looked up. */
-static __always_inline bool has_rules(bool ipv4)
-{
-	struct net___nf *net = (void *)net_address;
-
-	if (!bpf_core_field_exists(net->nf))
-		return false;
-	if (!net)
-		return true;
-	return ipv4 ? BPF_CORE_READ(net, nf.hooks_ipv4[PRE_ROUTING]) : BPF_CORE_READ(net, nf.hooks_ipv6[PRE_ROUTING]);
-}
-
 #include "flows.h"
 
 /* Whether a program chooses among the sockets of a port. The kernel's answer has ignored it. */

@@ -13,6 +13,20 @@
 #define FLOWS 256	/* of each CPU; a power of two */
 #define TCP_ESTABLISHED 1
 
+/* What is compared of a socket. */
+struct bound {
+	__u64 cookie;
+	__be32 remote_ip4;
+	__be32 local_ip4;
+	__be16 remote_port;	/* zero if it is not connected */
+	__u16 local_port;	/* zero if it has left the look-up tables */
+	__u16 family;
+	__u8 state;
+	__u8 reuse;	/* SO_REUSEADDR or SO_REUSEPORT */
+	__u32 device;
+	__u32 spare;
+};
+
 struct flow_key {
 	struct bpf_sock_tuple tuple;
 	__u16 protocol;
@@ -22,10 +36,9 @@ struct flow_key {
 struct flow {
 	__u64 key[5];	/* a flow_key */
 	__u64 socket;	/* the address of its struct sock; zero if none is remembered */
-	__u64 cookie;
 	__u64 claim;
 	__u64 commits;
-	__u64 bound[3];	/* a struct bound */
+	struct bound bound;
 };
 
 struct {
@@ -39,8 +52,13 @@ struct {
 
 struct sock_common___flow {
 	__be32 skc_daddr;
+	__be32 skc_rcv_saddr;
+	__be16 skc_dport;
 	__u16 skc_num;
+	unsigned short skc_family;
 	volatile unsigned char skc_state;
+	unsigned char skc_reuse : 4;
+	unsigned char skc_reuseport : 1;
 	int skc_bound_dev_if;
 	struct {
 		__s64 counter;
@@ -49,35 +67,45 @@ struct sock_common___flow {
 
 #pragma clang attribute pop
 
-/* The first bytes of a struct sock. known_layout checks it. */
-struct bound {
-	__be32 remote_ip4;
-	__be32 local_ip4;
-	__u32 hash;
-	__be16 remote_port;	/* zero if it is not connected */
-	__u16 local_port;	/* zero if it has left the look-up tables */
-	__u16 family;
-	__u8 state;
-	__u8 flags;
-	__u32 device;
-};
+/* From Linux 6.3 the programs load the kernel's memory directly. A helper for each load takes as long as all else together. */
+extern void *bpf_rdonly_cast(const void *object, __u32 type) __ksym __weak;
 
-#define REUSE 0x1f	/* flags: SO_REUSEADDR, SO_REUSEPORT */
+#define CAST(address, type) ((type *)bpf_rdonly_cast((void *)(address), bpf_core_type_id_kernel(type)))
 
-static __always_inline bool known_layout(void)
+/* Reads what must stay the same of a socket. */
+static __always_inline void read_bound(struct bound *b, __u64 address)
 {
-	struct sock_common___flow *s = 0;
+	struct sock_common___flow *s = (void *)address;
 
-	return !bpf_core_field_offset(s->skc_daddr) && bpf_core_field_offset(s->skc_num) == 14 &&
-	       bpf_core_field_offset(s->skc_state) == 18 && bpf_core_field_offset(s->skc_bound_dev_if) == 20;
+	if (bpf_rdonly_cast) {
+		s = CAST(address, struct sock_common___flow);
+		b->cookie = s->skc_cookie.counter;
+		b->remote_ip4 = s->skc_daddr;
+		b->local_ip4 = s->skc_rcv_saddr;
+		b->remote_port = s->skc_dport;
+		b->local_port = s->skc_num;
+		b->family = s->skc_family;
+		b->state = s->skc_state;
+		b->reuse = BPF_CORE_READ_BITFIELD(s, skc_reuse) || BPF_CORE_READ_BITFIELD(s, skc_reuseport);
+		b->device = s->skc_bound_dev_if;
+		return;
+	}
+	b->cookie = BPF_CORE_READ(s, skc_cookie.counter);
+	b->remote_ip4 = BPF_CORE_READ(s, skc_daddr);
+	b->local_ip4 = BPF_CORE_READ(s, skc_rcv_saddr);
+	b->remote_port = BPF_CORE_READ(s, skc_dport);
+	b->local_port = BPF_CORE_READ(s, skc_num);
+	b->family = BPF_CORE_READ(s, skc_family);
+	b->state = BPF_CORE_READ(s, skc_state);
+	b->reuse = BPF_CORE_READ_BITFIELD_PROBED(s, skc_reuse) || BPF_CORE_READ_BITFIELD_PROBED(s, skc_reuseport);
+	b->device = BPF_CORE_READ(s, skc_bound_dev_if);
 }
 
-/* Reads what must stay the same. */
-static __always_inline bool read_bound(__u64 address, __u64 *bound, __u64 *cookie)
+static __always_inline bool is_same(struct bound *a, struct bound *b)
 {
-	return !bpf_probe_read_kernel(bound, sizeof(struct bound), (void *)address) &&
-	       !bpf_probe_read_kernel(cookie, sizeof(*cookie),
-				      (void *)address + bpf_core_field_offset(((struct sock_common___flow *)0)->skc_cookie));
+	return a->cookie == b->cookie && a->remote_ip4 == b->remote_ip4 && a->local_ip4 == b->local_ip4 &&
+	       a->remote_port == b->remote_port && a->local_port == b->local_port && a->family == b->family &&
+	       a->state == b->state && a->reuse == b->reuse && a->device == b->device;
 }
 
 /* Sets the words by which a flow is found. */
@@ -107,6 +135,22 @@ static __always_inline struct flow *flow_of(__u64 *k)
 	return bpf_map_lookup_elem(&flows, &i);
 }
 
+/* Whether rules of netfilter may change the receiver of packets before sockets are looked up. */
+static __always_inline bool has_rules(bool ipv4)
+{
+	struct net___nf *net = (void *)net_address;
+
+	if (!bpf_core_field_exists(net->nf))
+		return false;
+	if (!net)
+		return true;
+	if (bpf_rdonly_cast) {
+		net = CAST(net_address, struct net___nf);
+		return ipv4 ? net->nf.hooks_ipv4[PRE_ROUTING] : net->nf.hooks_ipv6[PRE_ROUTING];
+	}
+	return ipv4 ? BPF_CORE_READ(net, nf.hooks_ipv4[PRE_ROUTING]) : BPF_CORE_READ(net, nf.hooks_ipv6[PRE_ROUTING]);
+}
+
 /* Whether no other socket can be preferred while the socket stays as it is. */
 static __always_inline bool is_only(struct bound *b, __u16 protocol)
 {
@@ -115,30 +159,29 @@ static __always_inline bool is_only(struct bound *b, __u16 protocol)
 	if (protocol == IPPROTO_TCP)
 		return b->state == TCP_ESTABLISHED;
 	/* The remote address of a connected IPv6 socket is elsewhere. */
-	return b->local_port && !(b->flags & REUSE) && (!b->remote_port || b->family == AF_INET);
+	return b->local_port && !b->reuse && (!b->remote_port || b->family == AF_INET);
 }
 
 /* Remembers the socket of a flow, and its claim. */
 static __always_inline void remember(struct flow_key *key, struct bpf_sock *sk, __u64 claim)
 {
-	__u64 k[5], address = 0, bound[3], cookie;
+	__u64 k[5], address = 0;
+	struct bound b = {};
 	struct flow *f;
 
 	set_words(k, key);
 	f = flow_of(k);
 	/* The verifier forbids arithmetic with sk itself. */
-	if (!f || !known_layout() || bpf_probe_read_kernel(&address, sizeof(address), &sk))
+	if (!f || bpf_probe_read_kernel(&address, sizeof(address), &sk))
 		return;
 	f->socket = 0;
-	if (!read_bound(address, bound, &cookie) || !cookie || !is_only((struct bound *)bound, key->protocol))
+	read_bound(&b, address);
+	if (!b.cookie || !is_only(&b, key->protocol))
 		return;
 #pragma unroll
 	for (int i = 0; i < 5; i++)
 		f->key[i] = k[i];
-#pragma unroll
-	for (int i = 0; i < 3; i++)
-		f->bound[i] = bound[i];
-	f->cookie = cookie;
+	f->bound = b;
 	f->claim = claim;
 	f->commits = commits;
 	f->socket = address;
@@ -147,9 +190,9 @@ static __always_inline void remember(struct flow_key *key, struct bpf_sock *sk, 
 /* Returns the slot of the remembered socket of a flow; zero if it is not known any more. */
 static __always_inline __u32 recall(struct flow_key *key)
 {
-	__u64 k[5], bound[3], cookie;
-	struct bound *b = (void *)bound;
+	struct bound b = {};
 	struct flow *f;
+	__u64 k[5];
 
 	set_words(k, key);
 	f = flow_of(k);
@@ -157,14 +200,13 @@ static __always_inline __u32 recall(struct flow_key *key)
 		return 0;
 	if (f->key[0] != k[0] || f->key[1] != k[1] || f->key[2] != k[2] || f->key[3] != k[3] || f->key[4] != k[4])
 		return 0;
-	if (!read_bound(f->socket, bound, &cookie) || cookie != f->cookie)
+	read_bound(&b, f->socket);
+	if (!is_same(&b, &f->bound))
 		return 0;
-	if (bound[0] != f->bound[0] || bound[1] != f->bound[1] || bound[2] != f->bound[2])
-		return 0;
-	if (!b->remote_port && has_rules(key->ipv4))
+	if (!b.remote_port && has_rules(key->ipv4))
 		return REASON_NETFILTER;
-	if (b->remote_port && key->protocol != IPPROTO_TCP &&
-	    (b->remote_ip4 != key->tuple.ipv4.saddr || b->remote_port != key->tuple.ipv4.sport))
+	if (b.remote_port && key->protocol != IPPROTO_TCP &&
+	    (b.remote_ip4 != key->tuple.ipv4.saddr || b.remote_port != key->tuple.ipv4.sport))
 		return 0; /* the connected socket receives from its peer only */
 	return slot_by_claim(f->claim);
 }

@@ -17,10 +17,21 @@ type namedFlow struct {
 	_       structs.HostLayout
 	Key     [5]uint64
 	Socket  uint64
-	Cookie  uint64
 	Claim   uint64
 	Commits uint64
-	Bound   [3]uint64
+	Bound   struct {
+		_          structs.HostLayout
+		Cookie     uint64
+		RemoteIp4  uint32
+		LocalIp4   uint32
+		RemotePort uint16
+		LocalPort  uint16
+		Family     uint16
+		State      uint8
+		Reuse      uint8
+		Device     uint32
+		Spare      uint32
+	}
 }
 
 type namedHolding struct {
