@@ -8,6 +8,7 @@ import (
 	"slices"
 	"testing"
 
+	"github.com/sonde-operator/sonde/agents/capture/backend"
 	"github.com/sonde-operator/sonde/test/frames"
 )
 
@@ -16,6 +17,7 @@ const (
 	childDir     = "SONDE_CAPTURE_CHILD_DIR"
 	childBackend = "SONDE_CAPTURE_CHILD_BACKEND"
 	childOn      = "SONDE_CAPTURE_CHILD_ON"
+	childNames   = "SONDE_CAPTURE_CHILD_NAMES" // packets name processes, or the process ends with the reason
 	childUID     = "33333333-4444-4555-8666-777777777777"
 	childBase    = "child"
 )
@@ -37,9 +39,16 @@ func TestMain(m *testing.M) {
 	if on := os.Getenv(childOn); on != "" {
 		cfg.Interfaces = []string{on}
 	}
+	if os.Getenv(childNames) != "" {
+		cfg.Processes = &backend.Processes{}
+	}
 	c, err := cand.engine().Open(cfg)
 	if err != nil {
 		_, _ = os.Stderr.WriteString(err.Error())
+		os.Exit(1)
+	}
+	if p := c.Account().Processes; p != nil && p.Message != "" {
+		_, _ = os.Stderr.WriteString(p.Message)
 		os.Exit(1)
 	}
 	_, _ = os.Stdout.WriteString("attached\n")

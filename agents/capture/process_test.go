@@ -1,6 +1,7 @@
 package capture
 
 import (
+	"bufio"
 	"context"
 	"errors"
 	"fmt"
@@ -21,6 +22,7 @@ import (
 	"github.com/sonde-operator/sonde/agents/capture/backend"
 	"github.com/sonde-operator/sonde/agents/capture/links"
 	"github.com/sonde-operator/sonde/internal/wire/pcapng"
+	"github.com/sonde-operator/sonde/internal/wire/privilege"
 	"github.com/sonde-operator/sonde/test/privileged"
 	"github.com/sonde-operator/sonde/test/wireshark"
 )
@@ -188,6 +190,33 @@ func TestProcessesChangeHands(t *testing.T) {
 	}
 	if t.Failed() {
 		t.Log("\n" + report(all))
+	}
+}
+
+// TestRightsForProcesses has a probe with the capabilities that each probe has.
+func TestRightsForProcesses(t *testing.T) {
+	if !slices.ContainsFunc(each, func(c candidate) bool { return c.name == tcx.name }) {
+		t.Skip("clsact needs NET_ADMIN, with or without processes")
+	}
+	n := newTestNet(t)
+	keep := map[uintptr]bool{}
+	for _, c := range privilege.Needed(false) {
+		keep[uintptr(c.Bit)] = true
+	}
+	cmd := exec.Command(os.Args[0])
+	cmd.Env = append(os.Environ(), childDir+"="+t.TempDir(), childBackend+"="+tcx.name, childNames+"=1")
+	cmd.ExtraFiles = []*os.File{n.target}
+	var said strings.Builder
+	cmd.Stderr = &said
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	privileged.StartWith(t, cmd, keep)
+	t.Cleanup(func() { _ = cmd.Process.Kill(); _ = cmd.Wait() })
+	if line, err := bufio.NewReader(out).ReadString('\n'); err != nil || line != "attached\n" {
+		_ = cmd.Wait()
+		t.Errorf("the capture says %q, %q, %v", line, said.String(), err)
 	}
 }
 
