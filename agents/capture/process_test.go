@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
 	"github.com/sonde-operator/sonde/agents/capture/backend"
@@ -283,6 +284,7 @@ func TestNoProcess(t *testing.T) {
 	w := newSocketWorld(t)
 	w.run(7000, w.program, "all")
 	w.run(7010, w.program, "all")
+	w.run(7020, w.program, "any")
 	stop := startNaming(t, w, preferred())
 	in := func(ip, network string, port int) {
 		err := links.InNetNS(int(w.peer.Fd()), func() error {
@@ -301,6 +303,8 @@ func TestNoProcess(t *testing.T) {
 	in(targetIP, "udp", 6001)
 	in("10.77.0.255", "udp", 6002)
 	w.ask("udp", targetIP, 7002, 1)
+	w.forward(t, "10.99.0.0/24")
+	w.sendFrames(t, udpFrame(w.mac(t, w.target, "eth0"), "10.99.0.7", 7022), udpFrame(w.mac(t, w.target, "eth0"), targetIP, 7022))
 	withRules := os.Getenv(programsVar) == ""
 	if withRules {
 		nft := exec.Command("nft", "add table ip t; add chain ip t c { type nat hook prerouting priority -100; }")
@@ -326,10 +330,29 @@ func TestNoProcess(t *testing.T) {
 	for port, want := range map[uint16][]pcapng.ProcessReason{
 		6000: {pcapng.ProcessNoReceiver, pcapng.ProcessKernel}, 6001: {pcapng.ProcessNoReceiver}, 6002: {pcapng.ProcessMulticast},
 		7002: {pcapng.ProcessKnown}, 7012: wantWithRules,
+		7022: {pcapng.ProcessKnown, pcapng.ProcessNoReceiver},
 	} {
 		if diff := cmp.Diff(want, slices.Sorted(maps.Keys(got[port]))); diff != "" {
 			t.Errorf("port %d (-want +got):\n%s", port, diff)
 		}
+	}
+}
+
+// forward makes the target a router to a network behind the peer.
+func (n *testNet) forward(t *testing.T, network string) {
+	t.Helper()
+	_, to, err := net.ParseCIDR(network)
+	if err != nil {
+		t.Fatal(err)
+	}
+	n.in(t, n.target, func(h *netlink.Handle) error {
+		return h.RouteAdd(&netlink.Route{Dst: to, Gw: net.ParseIP(peerIP)})
+	})
+	err = links.InNetNS(int(n.target.Fd()), func() error {
+		return os.WriteFile("/proc/sys/net/ipv4/conf/eth0/forwarding", []byte("1"), 0o644)
+	})
+	if err != nil {
+		t.Fatal(err)
 	}
 }
 

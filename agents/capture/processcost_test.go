@@ -43,7 +43,7 @@ func benchmarkProcesses(b *testing.B, flows int, p *backend.Processes) {
 	done := make(chan Result, 1)
 	go func() { done <- c.Run(ctx) }()
 	fd, to := n.frameSocket(b)
-	frame := udpFrame(n.mac(b, n.target, "eth0"))
+	frame := udpFrame(n.mac(b, n.target, "eth0"), targetIP, 9)
 	before := ingressCost(b)
 	for i := 0; b.Loop(); i++ {
 		binary.BigEndian.PutUint16(frame[34:], uint16(20_000+i%flows))
@@ -85,15 +85,15 @@ func (n *testNet) frameSocket(b *testing.B) (fd int, to *unix.SockaddrLinklayer)
 	return fd, to
 }
 
-// udpFrame returns 64 bytes to the target's UDP port 9.
-func udpFrame(to net.HardwareAddr) []byte {
+// udpFrame returns 64 bytes from the peer to a UDP port.
+func udpFrame(to net.HardwareAddr, ip string, port uint16) []byte {
 	f := make([]byte, 64)
 	copy(f, to)
 	binary.BigEndian.PutUint16(f[12:], 0x0800)
 	copy(f[14:], []byte{0x45, 0, 0, 50, 0, 0, 0, 0, 64, 17})
 	copy(f[26:], net.ParseIP(peerIP).To4())
-	copy(f[30:], net.ParseIP(targetIP).To4())
-	binary.BigEndian.PutUint16(f[36:], 9)
+	copy(f[30:], net.ParseIP(ip).To4())
+	binary.BigEndian.PutUint16(f[36:], port)
 	binary.BigEndian.PutUint16(f[38:], 30)
 	return f
 }

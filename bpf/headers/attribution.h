@@ -20,6 +20,8 @@
 #define ETHERNET_HEADER 14
 #define CURRENT_NETNS (~0ULL)	/* BPF_F_CURRENT_NETNS */
 #define PRE_ROUTING 0
+#define NOT_FORWARDED 4		/* BPF_FIB_LKUP_RET_NOT_FWDED: for this host */
+#define FORWARDING_OFF 5	/* BPF_FIB_LKUP_RET_FWD_DISABLED */
 
 #pragma clang attribute push(__attribute__((preserve_access_index)), apply_to = record)
 
@@ -59,8 +61,8 @@ struct {
 __u64 doubts = 0;
 
 /*
- * Returns the owner of a socket, and the address of the socket that has it. The connections of an MPTCP socket are the kernel's own
- * sockets. One that has inherited its owner is asked for its MPTCP socket, too, which a scan may have found.
+ * Returns the owner of a socket, and the address of the socket that has it. The connections of an MPTCP socket are the kernel's
+ * own sockets. One that has inherited its owner is asked for its MPTCP socket, too, which a scan may have found.
  */
 static __always_inline struct owner *owner_of(struct bpf_sock *sk, __u64 *address)
 {
@@ -149,8 +151,28 @@ static __always_inline bool is_balanced(struct bpf_sock *sk)
 	return group && BPF_CORE_READ(group, prog);
 }
 
+/*
+ * Whether the kernel forwards a packet, or refuses to: its address is not the Pod's, and a socket for all addresses does not
+ * receive it.
+ */
+static __always_inline bool is_forwarded(struct __sk_buff *skb, struct flow_key *key)
+{
+	struct bpf_fib_lookup route = { .family = key->ipv4 ? AF_INET : AF_INET6, .ifindex = skb->ifindex };
+	long result;
+
+	if (key->ipv4) {
+		route.source[0] = key->tuple.ipv4.saddr;
+		route.destination[0] = key->tuple.ipv4.daddr;
+	} else {
+		__builtin_memcpy(route.source, key->tuple.ipv6.saddr, sizeof(route.source));
+		__builtin_memcpy(route.destination, key->tuple.ipv6.daddr, sizeof(route.destination));
+	}
+	result = bpf_fib_lookup(skb, &route, sizeof(route), 0);
+	return result >= 0 && result != NOT_FORWARDED && result != FORWARDING_OFF;
+}
+
 /* Returns the slot of a socket that the kernel has found for a flow, and remembers the socket. */
-static __always_inline __u32 slot_of_found(struct bpf_sock *sk, struct flow_key *key)
+static __always_inline __u32 slot_of_found(struct __sk_buff *skb, struct bpf_sock *sk, struct flow_key *key)
 {
 	struct bpf_sock *full = full_socket(sk);
 	__u64 claim;
@@ -161,6 +183,8 @@ static __always_inline __u32 slot_of_found(struct bpf_sock *sk, struct flow_key 
 	if (!full->dst_port) { /* not connected: its port alone has decided */
 		if (has_rules(key->ipv4))
 			return REASON_NETFILTER;
+		if (is_forwarded(skb, key))
+			return REASON_NO_RECEIVER;
 		if (is_balanced(full))
 			return REASON_BALANCED;
 	}
@@ -184,7 +208,7 @@ static __always_inline __u32 slot_of_receiver(struct __sk_buff *skb, struct flow
 		sk = bpf_sk_lookup_udp(skb, &key->tuple, size, CURRENT_NETNS, 0);
 	if (!sk)
 		return has_rules(key->ipv4) ? REASON_NETFILTER : REASON_NO_RECEIVER;
-	slot = slot_of_found(sk, key);
+	slot = slot_of_found(skb, sk, key);
 	bpf_sk_release(sk);
 	return slot;
 }
@@ -306,8 +330,8 @@ static __always_inline struct options *options_at(__u32 slot)
 }
 
 /*
- * Copies the options that name a packet's process. It may copy up to 64 bytes after them, which the end of the block overwrites or
- * which stay unused: chunks of a constant size need no helper.
+ * Copies the options that name a packet's process. It may copy up to 56 bytes after them, which the end of the block overwrites
+ * or which stay unused: chunks of a constant size need no helper.
  */
 static __always_inline void copy_options(void *to, struct options *o, __u32 length)
 {
@@ -327,7 +351,8 @@ static __always_inline void count_outcome(__u32 slot)
 
 	if (counts)
 		counts[i & (FIRST_GROUP - 1)]++;
-	if (i == REASON_UNSEEN || i == REASON_FORKED || i == REASON_PASSED || i == REASON_SHARED)
+	if (i == REASON_UNSEEN || i == REASON_FORKED || i == REASON_PASSED || i == REASON_SHARED || i == REASON_TOO_MANY ||
+	    i == REASON_ENDED)
 		__sync_fetch_and_add(&doubts, 1);
 }
 

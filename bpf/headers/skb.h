@@ -41,6 +41,19 @@ struct bpf_sock_tuple {
 	};
 };
 
+struct bpf_fib_lookup {
+	__u8 family;
+	__u8 l4_protocol;
+	__be16 sport;
+	__be16 dport;
+	__u16 tot_len;
+	__u32 ifindex;
+	__be32 flowinfo;
+	__be32 source[4];	/* IPv4: the first word */
+	__be32 destination[4];
+	__u32 out[4];
+};
+
 struct __sk_buff {
 	__u32 len;
 	__u32 pkt_type;

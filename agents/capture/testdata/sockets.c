@@ -302,6 +302,16 @@ static void spawn(void)
 	}
 }
 
+// Receives at all addresses.
+static void any(void)
+{
+	ip[0] = "0.0.0.0";
+	start(echo_udp, bound(SOCK_DGRAM, 0, base + 2));
+	says(getpid(), base + 2);
+	ready();
+	pause();
+}
+
 // Answers one packet, and ends.
 static void once(void)
 {
@@ -326,6 +336,8 @@ int main(int argc, char **argv)
 	base = atoi(argv[6]);
 	if (!strcmp(argv[1], "all"))
 		all();
+	else if (!strcmp(argv[1], "any"))
+		any();
 	else if (!strcmp(argv[1], "pass"))
 		pass(SOCK_DGRAM);
 	else if (!strcmp(argv[1], "pass-listener"))
