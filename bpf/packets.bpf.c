@@ -223,7 +223,7 @@ static __always_inline int capture(struct __sk_buff *skb, bool out)
 		count_lost(ring, i->slot - 1);
 		return NEXT;
 	}
-	p = reserve(ring, &head, size, i->slot - 1);
+	p = reserve(ring, &head, size + OPTIONS_SPARE, i->slot - 1);
 	if (!p)
 		return NEXT;
 	set_busy(ring, true);

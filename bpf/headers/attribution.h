@@ -11,6 +11,7 @@
 #include <bpf/bpf_endian.h>
 
 #define ATTRIBUTE true
+#define OPTIONS_SPARE 56	/* bytes that copy_options may write after the options */
 
 #define ETHERTYPE_IPV4 0x0800
 #define ETHERTYPE_IPV6 0x86dd
@@ -330,16 +331,16 @@ static __always_inline struct options *options_at(__u32 slot)
 }
 
 /*
- * Copies the options that name a packet's process. It may copy up to 56 bytes after them, which the end of the block overwrites
- * or which stay unused: chunks of a constant size need no helper.
+ * Copies the options that name a packet's process, in chunks of a constant size, which need no helper. The last one may go beyond
+ * the end of the block, so the block reserves OPTIONS_SPARE bytes more than it takes.
  */
 static __always_inline void copy_options(void *to, struct options *o, __u32 length)
 {
 #pragma unroll
-	for (int from = 0; from < OPTIONS_MAX; from += 56) {
+	for (int from = 0; from < OPTIONS_MAX; from += OPTIONS_SPARE) {
 		if (from && from >= length)
 			break;
-		__builtin_memcpy(to + from, o->bytes + from, 56);
+		__builtin_memcpy(to + from, o->bytes + from, OPTIONS_SPARE);
 	}
 }
 

@@ -5,6 +5,7 @@
 
 #define ATTRIBUTE false
 #define OPTIONS_MAX 0
+#define OPTIONS_SPARE 0
 
 struct options {
 	__u32 length;
