@@ -116,6 +116,6 @@ func talk(c net.Conn, send func() error) {
 	for !errors.Is(send(), net.ErrClosed) {
 		_ = c.SetReadDeadline(time.Now().Add(100 * time.Millisecond))
 		_, _ = c.Read(b)
-		time.Sleep(2 * time.Millisecond)
+		time.Sleep(10 * time.Millisecond)
 	}
 }

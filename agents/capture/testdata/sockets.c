@@ -91,7 +91,7 @@ static void *talk(void *arg)
 	for (;;) {
 		send((long)arg, b, 5, MSG_NOSIGNAL);
 		recv((long)arg, b, sizeof(b), 0);
-		usleep(2000);
+		usleep(10000);
 	}
 	return 0;
 }
@@ -107,7 +107,7 @@ static void *talk_unconnected(void *arg)
 	for (;;) {
 		sendto(fd, b, 5, 0, (void *)&to, len);
 		recv(fd, b, sizeof(b), 0);
-		usleep(2000);
+		usleep(10000);
 	}
 	return 0;
 }

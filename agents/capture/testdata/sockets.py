@@ -44,14 +44,14 @@ def talk(s):
     while True:
         s.send(b"hello")
         receive(s)
-        time.sleep(0.002)
+        time.sleep(0.01)
 
 
 def talk_unconnected(s, to):
     while True:
         s.sendto(b"hello", (to, ECHO_PORT))
         receive(s)
-        time.sleep(0.002)
+        time.sleep(0.01)
 
 
 def start(run, *args):
