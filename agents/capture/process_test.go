@@ -387,6 +387,7 @@ func testContainers(t *testing.T, root string, v1 bool) {
 	}
 	first := w.runIn(web, 7000, w.program, "all")
 	w.runIn(log, 7100, w.program, "all")
+	w.runIn(log, 7400, w.program, "all") // two processes of one container
 	w.run(7200, w.program, "all") // outside
 	container := func(pid int) string {
 		b, _ := os.ReadFile(fmt.Sprintf("/proc/%d/cgroup", pid))
@@ -400,7 +401,7 @@ func testContainers(t *testing.T, root string, v1 bool) {
 	stop := startWith(t, w, preferred(), &backend.Processes{PID: first.Process.Pid, Cgroup: st.Ino, Level: 2, CgroupV1: v1, Container: container})
 	w.runIn(web, 7300, w.program, "all")
 	for range 10 {
-		for _, port := range []int{7002, 7102, 7202, 7302} {
+		for _, port := range []int{7002, 7102, 7202, 7302, 7402} {
 			w.ask("udp", targetIP, port, 20)
 		}
 	}
@@ -411,7 +412,7 @@ func testContainers(t *testing.T, root string, v1 bool) {
 		if !ok || port < 7000 {
 			return
 		}
-		want := map[uint16]string{70: "web", 71: "log", 73: "web"}[port/100]
+		want := map[uint16]string{70: "web", 71: "log", 73: "web", 74: "log"}[port/100]
 		switch {
 		case port/100 == 72 && p.Process.Reason == pcapng.ProcessOutside, p.Process.Container == want && slices.Contains(w.pids[port], p.Process.PID):
 			right[want]++

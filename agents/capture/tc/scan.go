@@ -27,7 +27,6 @@ const (
 	refreshScan = 5 * time.Second
 	// firstScans bounds the scans before the capture begins. A scan is repeated if sockets changed hands meanwhile.
 	firstScans = 10
-	maxNames   = 256
 )
 
 // errChanged says that a scan is void, because a socket may have changed hands during it.
@@ -44,8 +43,9 @@ type scanner struct {
 	settled time.Time // when the last valid scan began
 	tried   time.Time // when the last scan began
 	pause   time.Duration
-	doubts  uint64 // as of the last scan
-	failed  bool   // the last scan failed, which is logged once
+	doubts  uint64 // as of the last scan, as the next
+	unnamed uint64
+	failed  bool // the last scan failed, which is logged once
 
 	shared    map[uint64][]uint32 // PIDs that shared a socket in the last scan
 	unstable  bool                // others shared a socket in the scan before
@@ -109,23 +109,20 @@ func (s *scanner) first() error {
 
 // next scans if packets are in doubt and the pause is over.
 func (s *scanner) next(now time.Time) {
-	var doubts uint64
-	if err := s.get(namedVarDoubts, &doubts); err != nil {
+	var doubts, unnamed uint64
+	if err := errors.Join(s.get(namedVarDoubts, &doubts), s.get(namedVarUnnamed, &unnamed)); err != nil {
 		return // the variables exist as long as the programs
 	}
-	doubtful := doubts != s.doubts || s.unfinished()
+	doubtful := doubts != s.doubts || unnamed != s.unnamed || s.unfinished()
 	if now.Sub(s.tried) < max(s.pause, minScan) || !doubtful && now.Sub(s.settled) < refreshScan {
 		return
 	}
 	s.doubts = doubts
-	err := s.scan()
-	switch {
-	case err == nil && !doubtful:
+	err := errors.Join(s.scan(), s.get(namedVarUnnamed, &s.unnamed)) // the scan itself writes options without a name
+	if s.pause *= 2; err == nil && !doubtful {
 		s.pause = minScan
-	default:
-		s.pause = min(max(2*s.pause, minScan), maxScan)
 	}
-	s.pause = max(s.pause, scanShare*time.Since(s.tried))
+	s.pause = max(min(s.pause, maxScan), minScan, scanShare*time.Since(s.tried))
 	if failed := err != nil && !errors.Is(err, errChanged); failed && !s.failed {
 		s.log.Warn("Looking for the holders of sockets failed", "error", err)
 		s.failed = failed
@@ -235,21 +232,31 @@ func (s *scanner) nameContainers(found []namedHolding) {
 	s.stale = false
 	for i := range found {
 		h := &found[i]
-		if h.Container == 0 || s.named[h.Container] || s.processes.Container == nil {
+		if p, ok := s.pending[h.Container]; ok && p.pid == h.Pid {
+			s.setName(h.Container, p.name)
+		}
+	}
+	clear(s.pending)
+	for i := range found {
+		h := &found[i]
+		if h.Container == 0 || s.named[h.Container] || s.pending[h.Container].pid != 0 || s.processes.Container == nil {
 			continue
 		}
-		if p, ok := s.pending[h.Container]; ok && p.pid == h.Pid {
-			var name namedName
-			for i, c := range []byte(p.name[:min(len(p.name), len(name.Text)-1)]) {
-				name.Text[i] = int8(c)
-			}
-			s.named[h.Container] = len(s.named) < maxNames && s.objects.Maps[namedMapContainers].Put(h.Container, &name) == nil
-			s.stale = true
-			delete(s.pending, h.Container)
-		} else if name := s.processes.Container(int(h.Pid)); name != "" {
+		if name := s.processes.Container(int(h.Pid)); name != "" {
 			s.pending[h.Container] = pendingName{h.Pid, name}
 		}
 	}
+}
+
+// setName gives the programs the name of a container. If there is no room for it, its packets do not name it.
+func (s *scanner) setName(container uint64, name string) {
+	var value namedName
+	for i, c := range []byte(name[:min(len(name), len(value.Text)-1)]) {
+		value.Text[i] = int8(c)
+	}
+	s.named[container] = true
+	delete(s.pending, container)
+	s.stale = s.objects.Maps[namedMapContainers].Put(container, &value) == nil || s.stale
 }
 
 // putGroups gives the programs the claims of the sockets that several processes have.
