@@ -388,7 +388,7 @@ func testContainers(t *testing.T, root string, v1 bool) {
 	first := w.runIn(web, 7000, w.program, "all")
 	w.runIn(log, 7100, w.program, "all")
 	w.runIn(log, 7400, w.program, "all") // two processes of one container
-	w.run(7200, w.program, "all") // outside
+	w.run(7200, w.program, "all")        // outside
 	container := func(pid int) string {
 		b, _ := os.ReadFile(fmt.Sprintf("/proc/%d/cgroup", pid))
 		for _, name := range []string{"web", "log"} {
