@@ -5,6 +5,9 @@
  * sonde_in   ingress of an interface: tcx/ingress from Linux 6.6, else a clsact filter. Type sched_cls, from Linux 5.12.
  * sonde_out  egress of an interface: tcx/egress or clsact.
  *
+ * The source is compiled twice. With PROCESSES, packets name their processes; the headers that this includes then have further
+ * programs.
+ *
  * Input: the constants below, the filter in place of accepts, and the maps low and high, which name the captured interfaces.
  * Output: pcapng Enhanced Packet Blocks in the CPU's ring (ring.h).
  * Lost: packets without room in the ring, and packets sent by an interrupt while the CPU writes another one. They are counted
@@ -18,6 +21,20 @@
 #include <bpf/bpf_helpers.h>
 
 #include "ring.h"
+
+#ifdef PROCESSES
+#include <bpf/bpf_core_read.h>
+#include <bpf/bpf_tracing.h>
+
+#include "processes.h"
+#include "sockets.h"
+#include "process_events.h"
+#include "socket_events.h"
+#include "scan.h"
+#include "attribution.h"
+#else
+#include "no_attribution.h"
+#endif
 
 char _license[] SEC("license") = "Dual BSD/GPL";
 
@@ -129,7 +146,7 @@ static __always_inline void copy(struct __sk_buff *skb, __u32 from, void *to, __
 
 /* Writes a packet's block at p. */
 static __always_inline void write(struct __sk_buff *skb, void *p, __u32 number, __u32 capped, __u32 whole, __u32 size, bool tagged,
-				  bool out)
+				  bool out, struct options *o, __u64 length)
 {
 	__u64 time = bpf_ktime_get_ns() + clock_offset;
 	__u32 *head = p, *tail;
@@ -160,13 +177,21 @@ static __always_inline void write(struct __sk_buff *skb, void *p, __u32 number, 
 	tail = p + padded;
 	tail[0] = OPTION_FLAGS;
 	tail[1] = flags_of(skb, out);
+	if (ATTRIBUTE && o) {
+		copy_options(tail + 2, o, length);
+		barrier_var(length);
+		if (length > OPTIONS_MAX)
+			return;
+		tail = (void *)tail + length;
+	}
 	tail[2] = 0;
 	tail[3] = size;
 }
 
 static __always_inline int capture(struct __sk_buff *skb, bool out)
 {
-	__u32 whole, capped, size;
+	__u32 whole, capped, size, slot = 0, length = 0;
+	struct options *options = 0;
 	struct interface *i;
 	struct ring *ring;
 	__u64 head, to;
@@ -186,19 +211,29 @@ static __always_inline int capture(struct __sk_buff *skb, bool out)
 	capped = whole < snap_len ? whole : snap_len;
 	/* A tag that is cut off is written all the same, to the slack after the ring. */
 	size = BLOCK_HEAD + ((capped + 3) & ~3U) + BLOCK_TAIL;
+	if (ATTRIBUTE) {
+		slot = slot_of_packet(skb, ethernet, out);
+		options = options_at(slot);
+		length = options ? options->length : 0;
+		if (length > OPTIONS_MAX)
+			return NEXT;
+		size += length;
+	}
 	if (ring->busy) { /* an interrupt sends while this CPU writes another packet */
 		count_lost(ring, i->slot - 1);
 		return NEXT;
 	}
-	p = reserve(ring, &head, size, i->slot - 1);
+	p = reserve(ring, &head, size + OPTIONS_SPARE, i->slot - 1);
 	if (!p)
 		return NEXT;
 	set_busy(ring, true);
-	write(skb, p, i->number, capped, whole, size, tagged, out);
+	write(skb, p, i->number, capped, whole, size, tagged, out, options, length);
 	to = next_head(head, size);
 	publish(ring, head, to);
 	set_busy(ring, false);
 	wake_reader(ring, to, &wake);
+	if (ATTRIBUTE)
+		count_outcome(slot);
 	return NEXT;
 }
 

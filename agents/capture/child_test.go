@@ -8,6 +8,7 @@ import (
 	"slices"
 	"testing"
 
+	"github.com/sonde-operator/sonde/agents/capture/backend"
 	"github.com/sonde-operator/sonde/test/frames"
 )
 
@@ -16,12 +17,19 @@ const (
 	childDir     = "SONDE_CAPTURE_CHILD_DIR"
 	childBackend = "SONDE_CAPTURE_CHILD_BACKEND"
 	childOn      = "SONDE_CAPTURE_CHILD_ON"
+	childNames   = "SONDE_CAPTURE_CHILD_NAMES" // packets name processes, or the process ends with the reason
 	childUID     = "33333333-4444-4555-8666-777777777777"
 	childBase    = "child"
 )
 
-// TestMain also runs that process: it captures in the namespace that it inherits as file 3, until it is killed.
+// TestMain also runs the program of runGoSockets, and that process: it captures in the namespace that it inherits as file 3, until it is killed.
 func TestMain(m *testing.M) {
+	if os.Getenv(goSockets) != "" {
+		if err := runGoSockets(os.Args[1:]); err != nil {
+			_, _ = os.Stderr.WriteString(err.Error())
+			os.Exit(1)
+		}
+	}
 	dir := os.Getenv(childDir)
 	if dir == "" {
 		os.Exit(m.Run())
@@ -31,9 +39,16 @@ func TestMain(m *testing.M) {
 	if on := os.Getenv(childOn); on != "" {
 		cfg.Interfaces = []string{on}
 	}
+	if os.Getenv(childNames) != "" {
+		cfg.Processes = &backend.Processes{}
+	}
 	c, err := cand.engine().Open(cfg)
 	if err != nil {
 		_, _ = os.Stderr.WriteString(err.Error())
+		os.Exit(1)
+	}
+	if p := c.Account().Processes; p != nil && p.Message != "" {
+		_, _ = os.Stderr.WriteString(p.Message)
 		os.Exit(1)
 	}
 	_, _ = os.Stdout.WriteString("attached\n")

@@ -119,6 +119,9 @@ type Config struct {
 	FilterText string
 	// SnapLen is the most bytes of a packet to keep; default DefaultSnapLen.
 	SnapLen int
+	// Processes, if not nil, makes each packet name the process that it belongs to. If that is not possible, the capture goes
+	// on without, and the account says why.
+	Processes *backend.Processes
 	// RingBytes is the memory of all rings together in bytes; default DefaultRingBytes. The interfaces that exist at Open,
 	// or are named, share it: loopback gets a third of another one's share, and each at least 256 KiB. Interfaces that
 	// appear later get at most as much again together; beyond that, 256 KiB each. At most 512 are captured at a time.
@@ -160,8 +163,12 @@ func (c Config) withDefaults() Config {
 
 // record returns the recorder's part of the configuration.
 func (c *Config) record() *record.Config {
+	options := 0
+	if c.Processes != nil {
+		options = pcapng.MaxProcessLen
+	}
 	return &record.Config{
-		SnapLen: c.SnapLen, MaxBytes: c.MaxBytes, MaxPackets: c.MaxPackets, Rotate: c.Rotate, DiskFloor: c.DiskFloor,
+		OptionsLen: options, SnapLen: c.SnapLen, MaxBytes: c.MaxBytes, MaxPackets: c.MaxPackets, Rotate: c.Rotate, DiskFloor: c.DiskFloor,
 		FilesChanged: c.FilesChanged, Dir: c.Dir, Base: c.Base, FileMode: c.FileMode, Section: c.Section,
 	}
 }

@@ -218,7 +218,7 @@ func (s *session) attach(l *links.Link) error {
 		return nil
 	}
 	desc := pcapng.AppendInterface(nil, &pcapng.Interface{
-		Name: l.Name, Description: s.cfg.Description, Filter: s.cfg.FilterText, LinkType: lt, SnapLen: s.rec.SnapLen(),
+		Comments: s.withoutProcesses(), Name: l.Name, Description: s.cfg.Description, Filter: s.cfg.FilterText, LinkType: lt, SnapLen: s.rec.SnapLen(),
 	})
 	switch why = s.rec.CanAdd(desc); {
 	case why != "":
@@ -249,6 +249,14 @@ func (s *session) attach(l *links.Link) error {
 		return err
 	}
 	s.noteXDP(added, l.XDP)
+	return nil
+}
+
+// withoutProcesses returns the comment of interfaces whose packets were to name processes, and cannot.
+func (s *session) withoutProcesses() []string {
+	if p := s.rec.Account().Processes; p != nil && p.Message != "" {
+		return []string{"process unknown, of all packets: " + p.Message}
+	}
 	return nil
 }
 

@@ -7,6 +7,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/sonde-operator/sonde/agents/capture/backend"
 	"github.com/sonde-operator/sonde/agents/capture/record"
 	"github.com/sonde-operator/sonde/agents/node/disk"
 	"github.com/sonde-operator/sonde/agents/node/recording"
@@ -42,12 +43,22 @@ func slowEngine(cand candidate, g *gate) Engine {
 }
 
 func TestOverloadIsCountedExactly(t *testing.T) {
+	type engine struct {
+		candidate
+		processes *backend.Processes
+	}
+	engines := map[string]engine{preferred().name + " with processes": {preferred(), &backend.Processes{}}}
 	for _, cand := range each {
-		t.Run(cand.name, func(t *testing.T) {
+		engines[cand.name] = engine{cand, nil}
+	}
+	for name, e := range engines {
+		t.Run(name, func(t *testing.T) {
 			n := newTestNet(t)
 			s := n.blind(t, 1000)
 			var g gate
-			r := start(t, slowEngine(cand, &g), &Config{NetNS: n.target, Interfaces: []string{"eth0"}, Filters: frames.OnlyDiscard(), RingBytes: 256 << 10})
+			r := start(t, slowEngine(e.candidate, &g), &Config{
+				NetNS: n.target, Interfaces: []string{"eth0"}, Filters: frames.OnlyDiscard(), RingBytes: 256 << 10, Processes: e.processes,
+			})
 			s.send(0, 50)
 			g.closed.Store(true)
 			sent := uint32(50)

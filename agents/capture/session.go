@@ -9,6 +9,7 @@ import (
 	"github.com/cilium/ebpf"
 	"golang.org/x/sys/unix"
 
+	"github.com/sonde-operator/sonde/agents/capture/afpacket"
 	"github.com/sonde-operator/sonde/agents/capture/backend"
 	"github.com/sonde-operator/sonde/agents/capture/links"
 	"github.com/sonde-operator/sonde/agents/capture/record"
@@ -111,7 +112,7 @@ func (s *session) openLinks() ([]links.Link, error) {
 	}
 	s.shared = &backend.Config{
 		NetNS: s.netns, Owner: s.cfg.Owner, Interfaces: s.cfg.Interfaces, Filters: s.cfg.Filters, RingBytes: s.cfg.RingBytes,
-		Recorder: s.rec, Watch: s.poll.add, Log: s.cfg.Log,
+		Processes: s.cfg.Processes, Recorder: s.rec, Watch: s.poll.add, Log: s.cfg.Log,
 	}
 	return s.links.List()
 }
@@ -129,6 +130,9 @@ func (s *session) prepare(all []candidate, existing []links.Link) error {
 		err := s.backend.Prepare(existing)
 		if err == nil {
 			s.rec.SetEngine(c.name, strings.Join(refused, "; "))
+			if s.cfg.Processes != nil && c.name == afpacket.Name {
+				s.rec.SetProcesses(record.Processes{Message: "packet sockets do not show processes: use engine bpf, which says why it does not work here"})
+			}
 			s.programs = c.name == tc.TCX
 			if c.name == tc.Clsact { // elsewhere nothing but the interface's end removes what a capture attaches
 				s.filters = true

@@ -16,6 +16,8 @@ import (
 type packets struct {
 	engine capture.Engine
 	config *capture.Config
+	// podUID is the Pod's, if packets are to name its processes; empty otherwise.
+	podUID string
 }
 
 // newPackets returns the work of a PacketCapture.
@@ -48,7 +50,11 @@ func (p *Probe) newPackets(cfg *captureconfig.Config) (*packets, error) {
 		c.Rotate = &record.Rotate{MaxBytes: cfg.Rotate.MaxBytes, Files: int(cfg.Rotate.Files)}
 		c.Base, c.FilesChanged = fileBase(p.options.PodName, cfg.JobID, maxRingBase), p.report.filesChanged
 	}
-	return &packets{engine: p.engines(engineKind(cfg.Engine)), config: c}, nil
+	w := &packets{engine: p.engines(engineKind(cfg.Engine)), config: c}
+	if cfg.Processes {
+		w.podUID = p.options.PodUID
+	}
+	return w, nil
 }
 
 // engineKind returns the kind of an engine in the configuration.
@@ -67,6 +73,9 @@ func (w *packets) logFields() []any { return []any{"filter", w.config.FilterText
 
 func (w *packets) attach(ns *process.NetNS) (session, error) {
 	w.config.NetNS = ns.File // the engine makes its own handle
+	if w.podUID != "" {
+		w.config.Processes = processesOf(w.podUID, ns)
+	}
 	c, err := w.engine.Open(w.config)
 	if err != nil {
 		return nil, err
@@ -110,7 +119,7 @@ func hasGap(a *record.Account) bool {
 // countPackets sets a capture's engine, counts and files in an account.
 func countPackets(to *account.Account, a *record.Account) {
 	to.Engine, to.EngineMessage = a.Engine, a.EngineMessage
-	to.Counts = counts(&a.Counters)
+	to.Counts, to.Processes = counts(&a.Counters), countProcesses(a.Processes)
 	to.Interfaces = to.Interfaces[:0:0]
 	for i := range a.Interfaces {
 		n := &a.Interfaces[i]

@@ -22,6 +22,8 @@ import (
 // +kubebuilder:validation:XValidation:rule="has(self.rotate) == has(oldSelf.rotate) && (!has(self.rotate) || self.rotate == oldSelf.rotate)",message="rotate is immutable: create a new PacketCapture"
 // +kubebuilder:validation:XValidation:rule="!has(self.rotate) || self.rotate.maxBytes * self.rotate.files <= self.maxBytes",message="rotate.maxBytes times rotate.files must not be above maxBytes, which bounds all files of a Pod: write smaller or fewer files, or a larger maxBytes"
 // +kubebuilder:validation:XValidation:rule="self.engine == oldSelf.engine",message="engine is immutable: create a new PacketCapture"
+// +kubebuilder:validation:XValidation:rule="(has(self.processes) && self.processes) == (has(oldSelf.processes) && oldSelf.processes)",message="processes is immutable: create a new PacketCapture"
+// +kubebuilder:validation:XValidation:rule="!(has(self.processes) && self.processes) || self.engine != 'afpacket'",message="engine afpacket cannot name processes: set engine to auto or bpf, or leave out processes"
 // +kubebuilder:validation:XValidation:rule="self.followPods == oldSelf.followPods",message="followPods is immutable: create a new PacketCapture"
 // +kubebuilder:validation:XValidation:rule="self.retainFor == oldSelf.retainFor",message="retainFor is immutable: create a new PacketCapture"
 // +kubebuilder:validation:XValidation:rule="!(has(oldSelf.stop) && oldSelf.stop) || (has(self.stop) && self.stop)",message="a stopped capture cannot be started again: create a new PacketCapture"
@@ -105,6 +107,12 @@ type PacketCaptureSpec struct {
 	// +optional
 	// +kubebuilder:default=auto
 	Engine CaptureEngine `json:"engine,omitempty"`
+
+	// processes makes each packet of the files name the process of the Pod that it belongs to, or say why that is not known. It needs
+	// engine bpf or auto. Where auto falls back to packet sockets no process is named: the Pod's entry in the status says so. By
+	// default false.
+	// +optional
+	Processes bool `json:"processes,omitempty"`
 
 	// followPods gives a Pod that joins the target during the capture a Job of its own; by default true.
 	// +optional

@@ -225,6 +225,27 @@ type Totals struct {
 	Lost int64 `json:"lost"`
 }
 
+// ProcessCounts counts packets by whether they name their process.
+type ProcessCounts struct {
+	// named packets name their process.
+	// +optional
+	Named int64 `json:"named,omitempty"`
+
+	// none counts packets that belong to no process of the Pod.
+	// +optional
+	None int64 `json:"none,omitempty"`
+
+	// unknown counts packets whose process is not known, by reason.
+	// +optional
+	// +kubebuilder:validation:MaxProperties=16
+	Unknown map[string]int64 `json:"unknown,omitempty"`
+
+	// message says why no packet names its process; absent if that was possible.
+	// +optional
+	// +kubebuilder:validation:MaxLength=256
+	Message string `json:"message,omitempty"`
+}
+
 // PodResult is one Pod's part of a capture.
 type PodResult struct {
 	// uid of the target Pod.
@@ -318,6 +339,10 @@ type PodResult struct {
 	// +optional
 	// +kubebuilder:validation:MaxLength=256
 	EngineMessage string `json:"engineMessage,omitempty"`
+
+	// processes counts the captured packets by their process; absent unless spec.processes is set.
+	// +optional
+	Processes *ProcessCounts `json:"processes,omitempty"`
 
 	// availableUntil is when the files are deleted.
 	// +optional

@@ -80,6 +80,8 @@ func ForKind(kind schema.GroupVersionKind) interface{} {
 		return &apiv1alpha1.PacketCaptureSpecApplyConfiguration{}
 	case v1alpha1.SchemeGroupVersion.WithKind("PodResult"):
 		return &apiv1alpha1.PodResultApplyConfiguration{}
+	case v1alpha1.SchemeGroupVersion.WithKind("ProcessCounts"):
+		return &apiv1alpha1.ProcessCountsApplyConfiguration{}
 	case v1alpha1.SchemeGroupVersion.WithKind("ResultAccess"):
 		return &apiv1alpha1.ResultAccessApplyConfiguration{}
 	case v1alpha1.SchemeGroupVersion.WithKind("ResultAccessSpec"):

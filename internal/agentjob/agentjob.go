@@ -63,6 +63,7 @@ func Configuration(o Options, pc *sondev1.PacketCapture, jobID, requester string
 	c := o.common(pc, jobID, requester)
 	c.Filter, c.Programs = pc.Spec.Filter, maps.Clone(programs)
 	c.SnapLength, c.Interfaces, c.Engine = pc.Spec.SnapLength, pc.Spec.Interfaces, string(pc.Spec.Engine)
+	c.Processes = pc.Spec.Processes
 	if r := pc.Spec.Rotate; r != nil {
 		c.Rotate = &captureconfig.Rotate{MaxBytes: r.MaxBytes, Files: r.Files}
 	}

@@ -18,6 +18,9 @@ const captureExamples = `  # 30 seconds of all Pods of a Deployment
   # Keep the last 500 MiB of each Pod for up to four hours; interrupt to save them
   kubectl sonde capture deploy/web -n shop --for 4h --rotate 100Mi:5
 
+  # Which process sent which packet
+  kubectl sonde capture deploy/web -n shop --for 30s --processes -o web.pcapng
+
   # Into another program, while they are captured
   kubectl sonde capture deploy/web -n shop --for 10s -o - | tshark -r -
 
@@ -58,6 +61,7 @@ Exit code: 0 everything is saved; 3 a file is saved, but packets are or may be m
 	f.Int64Var(&r.MaxPackets, "max-packets", 0, "End the capture of a Pod after this many packets (default no limit)")
 	f.StringSliceVar(&r.Interfaces, "interface", nil, "Interfaces of the Pods to capture on, like eth0,lo (default all)")
 	f.StringVar(&r.Engine, "engine", "", "Capture engine: bpf, afpacket, or auto, which uses bpf where the node supports it (default auto)")
+	f.BoolVar(&r.Processes, "processes", false, "Make each packet name the process of the Pod that it belongs to (needs engine bpf or auto)")
 	packets.add(cmd)
 	c.addFlags(cmd, "PacketCapture", "TARGET-TIME.pcapng")
 	return cmd

@@ -29,6 +29,10 @@ var packetCaptureCreations = map[string]creation{
 	"engine auto":                {fields: map[string]any{"engine": "auto"}},
 	"engine bpf":                 {fields: map[string]any{"engine": "bpf"}},
 	"engine afpacket":            {fields: map[string]any{"engine": "afpacket"}},
+	"processes":                  {fields: map[string]any{"processes": true}},
+	"processes by engine bpf":    {fields: map[string]any{"processes": true, "engine": "bpf"}},
+	"no processes by afpacket":   {fields: map[string]any{"processes": false, "engine": "afpacket"}},
+	"processes by afpacket":      {fields: map[string]any{"processes": true, "engine": "afpacket"}, want: "engine afpacket cannot name processes"},
 	"an engine that is none":     {fields: map[string]any{"engine": "xdp"}, want: `spec.engine: Unsupported value: "xdp"`},
 	"an engine without a name":   {fields: map[string]any{"engine": ""}, want: `spec.engine: Unsupported value: ""`},
 	"empty list of interfaces":   {fields: map[string]any{"interfaces": []any{}}, want: "interfaces in body should have at least 1 items"},
@@ -46,6 +50,7 @@ func ring(maxBytes, files int64) map[string]any {
 
 var fullPacketCapture = map[string]any{
 	"filter": "tcp", "snapLength": int64(96), "interfaces": []any{"eth0"}, "maxPackets": int64(5), "rotate": ring(65536, 4), "engine": "bpf",
+	"processes": true,
 }
 
 var packetCaptureChanges = map[string]change{
@@ -58,6 +63,8 @@ var packetCaptureChanges = map[string]change{
 	"larger files of the ring":   {field: "rotate", value: ring(65537, 4), want: "rotate is immutable"},
 	"more files in the ring":     {field: "rotate", value: ring(65536, 5), want: "rotate is immutable"},
 	"another engine":             {field: "engine", value: "auto", want: "engine is immutable"},
+	"processes removed":          {field: "processes", want: "processes is immutable"},
+	"processes false":            {field: "processes", value: false, want: "processes is immutable"},
 	"engine removed":             {field: "engine", want: "engine is immutable"},
 	"no ring any more":           {field: "rotate", want: "rotate is immutable"},
 }

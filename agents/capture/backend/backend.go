@@ -72,8 +72,27 @@ type Config struct {
 	Recorder *record.Recorder
 	// Watch adds a descriptor that ends the wait between two calls of Read when it becomes readable.
 	Watch func(fd int) error
+	// Processes, if not nil, makes each packet name the process that it belongs to.
+	Processes *Processes
 	// Log is not nil.
 	Log *slog.Logger
+}
+
+// Processes says whose packets name their process.
+type Processes struct {
+	// Unavailable says why processes cannot be named; empty if they can.
+	Unavailable string
+	// PID is a process of the Pod.
+	PID int
+	// Cgroup is the number of the Pod's cgroup, and Level its depth; zero makes each process one of the Pod.
+	Cgroup uint64
+	Level  uint32
+	// CgroupV1 says that it is in the hierarchy of the pids controller.
+	CgroupV1 bool
+	// PIDLevel is the depth of the node's PID namespace.
+	PIDLevel uint32
+	// Container returns the name of a process's container; empty if it is not known (yet).
+	Container func(pid int) string
 }
 
 // Wants reports whether the capture includes an interface of this name.

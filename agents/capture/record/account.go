@@ -131,10 +131,28 @@ type Account struct {
 	Engine string `json:"engine"`
 	// EngineMessage says why the preferred backend was not used; empty if it was.
 	EngineMessage string `json:"engineMessage,omitempty"`
+	// Processes counts packets by their process; nil if the capture was not to name processes.
+	Processes *Processes `json:"processes,omitempty"`
 	// FileBytes is the size of all files.
 	FileBytes  int64              `json:"fileBytes"`
 	Files      []File             `json:"files"`
 	Interfaces []InterfaceAccount `json:"interfaces"`
+}
+
+// Processes counts the captured packets by whether their process is named.
+type Processes struct {
+	// Message says why no packet names a process; empty if that was possible.
+	Message string `json:"message,omitempty"`
+	// Named counts the packets that name their process, Reasons the others.
+	Named   uint64                          `json:"named"`
+	Reasons map[pcapng.ProcessReason]uint64 `json:"reasons,omitempty"`
+}
+
+// SetProcesses sets the account's Processes.
+func (r *Recorder) SetProcesses(p Processes) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.snap.Processes = &p
 }
 
 // SetEngine sets the account's Engine and EngineMessage.
@@ -161,7 +179,7 @@ func (r *Recorder) snapshot() *Account {
 func (r *Recorder) show(a *Account) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	a.Engine, a.EngineMessage = r.snap.Engine, r.snap.EngineMessage
+	a.Engine, a.EngineMessage, a.Processes = r.snap.Engine, r.snap.EngineMessage, r.snap.Processes
 	r.snap, r.next = *a, nil
 }
 
@@ -235,7 +253,7 @@ func (r *Recorder) Account() Account {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	a := Account{
-		Engine: r.snap.Engine, EngineMessage: r.snap.EngineMessage,
+		Engine: r.snap.Engine, EngineMessage: r.snap.EngineMessage, Processes: r.snap.Processes,
 		Interfaces: slices.Clone(r.snap.Interfaces), Files: slices.Clone(r.snap.Files),
 	}
 	for i := range a.Interfaces {

@@ -10,6 +10,8 @@ import (
 type Config struct {
 	// SnapLen is the most bytes of a packet to keep.
 	SnapLen int
+	// OptionsLen is the most bytes of options that a packet's block has besides its flags.
+	OptionsLen int
 	// MaxBytes is the most bytes that the file may have, its final statistics included; zero means no limit. With
 	// Rotate it does not end the capture.
 	MaxBytes int64

@@ -78,7 +78,7 @@ func (r *Recorder) NumInterfaces() int { return len(r.interfaces) }
 func (r *Recorder) SnapLen() uint32 {
 	n := uint64(r.cfg.SnapLen)
 	if r.cfg.Rotate != nil {
-		n = min(n, uint64(r.cfg.Rotate.MaxBytes/2)-uint64(pcapng.PacketLen(4)))
+		n = min(n, uint64(r.cfg.Rotate.MaxBytes/2)-uint64(pcapng.PacketLen(4)+r.cfg.OptionsLen))
 	}
 	return uint32(n)
 }

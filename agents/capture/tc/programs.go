@@ -19,6 +19,7 @@ import (
 )
 
 //go:generate go tool -modfile=../../../hack/tools/go.mod bpf2go -cc clang-19 -strip llvm-strip-19 -target amd64,arm64 -type interface packets ../../../bpf/packets.bpf.c -- -I../../../bpf/headers -mcpu=v3 -Wall -Werror
+//go:generate go tool -modfile=../../../hack/tools/go.mod bpf2go -cc clang-19 -strip llvm-strip-19 -target amd64,arm64 -type process -type holding -type name named ../../../bpf/packets.bpf.c -- -I../../../bpf/headers -mcpu=v3 -Wall -Werror -DPROCESSES
 
 const (
 	// filterFunction is the programs' function that the filter replaces.
@@ -41,12 +42,13 @@ type programs struct {
 	first      *ebpf.Collection // has the maps
 	rings      []*ring.Ring
 	waker      *ring.Waker
+	processes  map[string]any // constants of a capture that names processes; nil if it does not
 	of         map[pcapng.LinkType]*ebpf.Collection
 	create     func(*ebpf.CollectionSpec, ebpf.CollectionOptions) (*ebpf.Collection, error) // tests replace it
 }
 
 // shared are the maps that all programs share.
-var shared = []string{packetsMapRings, packetsMapWake, packetsMapLow, packetsMapHigh, stateMap}
+var shared = append([]string{packetsMapRings, packetsMapWake, packetsMapLow, packetsMapHigh, namedMapOwners, stateMap}, processMaps...)
 
 // newPrograms returns programs whose rings have ringBytes bytes in total, for packets of at most snapLen bytes. It
 // loads nothing yet.
@@ -108,8 +110,8 @@ func (p *programs) load(lt pcapng.LinkType, filter bpfprog.Program, log *slog.Lo
 var errNoInline = errors.New("the filter cannot be inlined")
 
 // specWith returns the programs with a filter: as a function, and with inline also at the beginning of each program.
-func specWith(filter bpfprog.Program, inline bool) (*ebpf.CollectionSpec, error) {
-	spec, err := loadPackets()
+func specWith(objects func() (*ebpf.CollectionSpec, error), filter bpfprog.Program, inline bool) (*ebpf.CollectionSpec, error) {
+	spec, err := objects()
 	if err != nil {
 		return nil, fmt.Errorf("read BPF objects: %w", err)
 	}
@@ -133,10 +135,20 @@ func specWith(filter bpfprog.Program, inline bool) (*ebpf.CollectionSpec, error)
 }
 
 // longest returns the most bytes of a packet's pcapng block.
-func (p *programs) longest() int { return pcapng.PacketLen(int(p.snapLen)) }
+func (p *programs) longest() int {
+	n := pcapng.PacketLen(int(p.snapLen))
+	if p.processes != nil {
+		n += pcapng.MaxProcessLen
+	}
+	return n
+}
 
 func (p *programs) loadWith(filter bpfprog.Program, lt pcapng.LinkType, inline bool) (*ebpf.Collection, error) {
-	spec, err := specWith(filter, inline)
+	objects := loadPackets
+	if p.processes != nil {
+		objects = loadNamed
+	}
+	spec, err := specWith(objects, filter, inline)
 	if err != nil {
 		return nil, err
 	}
@@ -144,6 +156,8 @@ func (p *programs) loadWith(filter bpfprog.Program, lt pcapng.LinkType, inline b
 		packetsVarSnapLen: p.snapLen, packetsVarEthernet: lt == pcapng.LinkTypeEthernet, packetsVarRingMask: uint64(p.size - 1),
 		packetsVarInlined: inline,
 	}
+	maps.Copy(constants, p.processes)
+	p.leaveOut(spec)
 	for name, value := range constants {
 		if err := spec.Variables[name].Set(value); err != nil {
 			return nil, fmt.Errorf("set %s: %w", name, err)
@@ -156,6 +170,17 @@ func (p *programs) loadWith(filter bpfprog.Program, lt pcapng.LinkType, inline b
 		maps.DeleteFunc(options.MapReplacements, func(name string, _ *ebpf.Map) bool { return !slices.Contains(shared, name) })
 	}
 	return p.create(spec, options)
+}
+
+// leaveOut removes what is not needed: the first programs for interfaces bring those that follow processes.
+func (p *programs) leaveOut(spec *ebpf.CollectionSpec) {
+	if p.processes == nil {
+		return
+	}
+	spec.Maps[namedMapOutcomes].MaxEntries = uint32(p.cpus)
+	if p.first != nil {
+		maps.DeleteFunc(spec.Programs, func(name string, _ *ebpf.ProgramSpec) bool { return slices.Contains(hooks, name) })
+	}
 }
 
 // set changes a variable of the programs.

@@ -38,8 +38,9 @@ var ErrUnavailable = errors.New("BPF programs cannot capture these packets")
 type Backend struct {
 	cfg      *backend.Config
 	attacher attacher
-	programs *programs  // nil before Prepare
-	try      attachment // of tryAttach
+	programs *programs    // nil before Prepare
+	names    *attribution // nil if packets do not name processes
+	try      attachment   // of tryAttach
 
 	sources []*source
 	ended   []*source        // ended with the capture, but still attached
@@ -48,6 +49,7 @@ type Backend struct {
 	shut    bool   // no more packets arrive
 	readTo  uint64 // all packets up to this time of CLOCK_MONOTONIC were read
 	arrived uint64 // when a ring last had a packet, by CLOCK_MONOTONIC
+	counted uint64 // when packets were last counted by their process, by CLOCK_MONOTONIC
 	pause   time.Duration
 	heads   []uint64 // when the next block of each ring is due; zero if there is none
 	batch   record.Batch
@@ -84,10 +86,51 @@ func (b *Backend) prepare(existing []links.Link) (err error) {
 	if err := b.attacher.check(b.cfg.NetNS, wanted); err != nil {
 		return err
 	}
+	b.clock.set()
+	if err := b.loadWithProcesses(existing); err != nil {
+		return err
+	}
+	return errors.Join(b.cfg.Watch(b.programs.waker.FD()), b.tryAttach())
+}
+
+// loadWithProcesses loads the programs, with the names of processes if they are wanted and possible.
+func (b *Backend) loadWithProcesses(existing []links.Link) error {
+	if b.cfg.Processes == nil {
+		return b.loadExpected(existing, nil)
+	}
+	var err error
+	if why := b.cfg.Processes.Unavailable; why != "" {
+		err = errors.New(why)
+	}
+	var ns namespace
+	if err == nil {
+		ns, err = identify(b.cfg.NetNS)
+	}
+	if err == nil {
+		err = b.loadExpected(existing, processConstants(b.cfg.Processes, ns))
+	}
+	if err == nil {
+		b.names, err = follow(b.cfg, b.programs.first)
+	}
+	if err == nil {
+		return nil
+	}
+	b.cfg.Log.Warn("Capturing without the names of processes", "error", err)
+	b.cfg.Recorder.SetProcesses(record.Processes{Message: explainProcesses(err).Error()})
+	if b.programs != nil {
+		if err := b.programs.close(); err != nil {
+			return err
+		}
+	}
+	return b.loadExpected(existing, nil)
+}
+
+// loadExpected loads the programs of the existing link types.
+func (b *Backend) loadExpected(existing []links.Link, processes map[string]any) (err error) {
 	if b.programs, err = newPrograms(b.cfg.RingBytes, b.cfg.Recorder.SnapLen()); err != nil {
 		return err
 	}
-	b.clock.set()
+	b.programs.processes = processes
 	loaded := false
 	for _, lt := range []pcapng.LinkType{pcapng.LinkTypeEthernet, pcapng.LinkTypeRaw} {
 		if b.expects(lt, existing) {
@@ -102,7 +145,7 @@ func (b *Backend) prepare(existing []links.Link) (err error) {
 			return err
 		}
 	}
-	return errors.Join(b.cfg.Watch(b.programs.waker.FD()), b.tryAttach())
+	return nil
 }
 
 // expects reports whether the capture includes an existing interface of a link type.
@@ -215,7 +258,29 @@ func (b *Backend) CountLost() error {
 	for _, s := range b.sources {
 		s.countLost()
 	}
+	if b.names != nil {
+		b.names.wake()
+		if now := backend.Now(unix.CLOCK_MONOTONIC); now-b.counted >= uint64(time.Second) {
+			b.counted = now
+			b.countProcesses()
+		}
+	}
 	return b.followClock()
+}
+
+// countProcesses adds to the account how many packets name a process. A count that cannot be read is left as it was.
+func (b *Backend) countProcesses() {
+	counts, err := b.names.outcomes()
+	if err != nil {
+		return
+	}
+	p := record.Processes{Named: counts[0], Reasons: map[pcapng.ProcessReason]uint64{}}
+	for _, r := range pcapng.ProcessReasons() {
+		if n := counts[r]; n > 0 {
+			p.Reasons[r] = n
+		}
+	}
+	b.cfg.Recorder.SetProcesses(p)
 }
 
 // followClock gives the programs the node's time when the clock was set. Packets with the old time are read first.
@@ -243,6 +308,9 @@ func (b *Backend) Shut() error {
 	}
 	err := b.programs.set(packetsVarCapturing, false)
 	awaitPrograms()
+	if b.names != nil {
+		b.countProcesses()
+	}
 	return err
 }
 
@@ -281,6 +349,10 @@ func (b *Backend) Close() error {
 	}
 	b.sources, b.ended = nil, nil
 	errs = append(errs, b.endTry(), b.attacher.close())
+	if b.names != nil {
+		errs = append(errs, b.names.close())
+		b.names = nil
+	}
 	if b.programs != nil {
 		errs = append(errs, b.programs.close())
 	}

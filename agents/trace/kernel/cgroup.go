@@ -28,6 +28,18 @@ type Cgroup struct {
 	level uint32
 }
 
+// ID returns the number of the cgroup's kernfs node.
+func (c Cgroup) ID() uint64 { return c.id }
+
+// Depth returns how many cgroups are above it.
+func (c Cgroup) Depth() uint32 { return c.depth }
+
+// V1 reports whether it is in the hierarchy of the pids controller.
+func (c Cgroup) V1() bool { return c.v1 }
+
+// PIDLevel returns the depth of the node's PID namespace.
+func (c Cgroup) PIDLevel() uint32 { return c.level }
+
 // errNoCgroup: the process is in no Pod's cgroup, or has ended.
 var errNoCgroup = errors.New("the process is in no cgroup of a Pod")
 

@@ -942,6 +942,9 @@ var schemaYAML = typed.YAMLObject(`types:
           - name: maxPackets
             type:
               scalar: numeric
+          - name: processes
+            type:
+              scalar: boolean
           - name: retainFor
             type:
               scalar: string
@@ -1114,6 +1117,24 @@ var schemaYAML = typed.YAMLObject(`types:
                     - name: phase
                       type:
                         scalar: string
+                    - name: processes
+                      type:
+                        map:
+                          fields:
+                          - name: message
+                            type:
+                              scalar: string
+                          - name: named
+                            type:
+                              scalar: numeric
+                          - name: none
+                            type:
+                              scalar: numeric
+                          - name: unknown
+                            type:
+                              map:
+                                elementType:
+                                  scalar: numeric
                     - name: reason
                       type:
                         scalar: string
@@ -1473,6 +1494,24 @@ var schemaYAML = typed.YAMLObject(`types:
                     - name: phase
                       type:
                         scalar: string
+                    - name: processes
+                      type:
+                        map:
+                          fields:
+                          - name: message
+                            type:
+                              scalar: string
+                          - name: named
+                            type:
+                              scalar: numeric
+                          - name: none
+                            type:
+                              scalar: numeric
+                          - name: unknown
+                            type:
+                              map:
+                                elementType:
+                                  scalar: numeric
                     - name: reason
                       type:
                         scalar: string

@@ -47,6 +47,8 @@ type Request struct {
 	Interfaces []string
 	// Engine as in the API.
 	Engine string
+	// Processes makes packets name their processes.
+	Processes bool
 
 	// Only for system calls. MinLatency as in the API: "10ms".
 	Events     []string
@@ -83,6 +85,7 @@ func (r Request) Build() (*v1alpha1.PacketCapture, error) {
 			JobID: r.JobID, TargetRef: &r.Target, TargetNamespace: r.targetNamespace(), Duration: r.Duration, RetainFor: r.RetainFor,
 			Filter: r.Filter, SnapLength: r.SnapLength, Interfaces: r.Interfaces, MaxBytes: maxBytes, Rotate: rotate,
 			MaxPackets: nilIfZero(r.MaxPackets), FollowPods: r.followPods(), Engine: v1alpha1.CaptureEngine(r.Engine),
+			Processes: r.Processes,
 		},
 	}
 	return pc, nil

@@ -29,7 +29,7 @@ func TestBuild(t *testing.T) {
 			request: Request{
 				Namespace: "packet-capture", Name: "mine", Target: web, TargetNamespace: "shop", Duration: "30", RetainFor: "10m",
 				Filter: "tcp port 80", SnapLength: 128, MaxBytes: "100Mi", MaxPackets: 1000, Interfaces: []string{"eth0", "lo"},
-				NoFollow: true, JobID: "qwer", Engine: "bpf",
+				NoFollow: true, JobID: "qwer", Engine: "bpf", Processes: true,
 			},
 			want: `
 metadata: {name: mine, namespace: packet-capture}
@@ -42,6 +42,7 @@ spec:
   jobId: qwer
   maxBytes: 104857600
   maxPackets: 1000
+  processes: true
   retainFor: 10m
   snapLength: 128
   targetNamespace: shop

@@ -103,6 +103,9 @@ func overlay(p v1alpha1.PodResult, u results.Update) v1alpha1.PodResult {
 	p.Packets, p.Bytes, p.Truncated, p.Overwritten = a.Packets, a.Bytes, a.Truncated, a.Overwritten
 	p.Dropped = v1alpha1.Dropped{Kernel: a.DroppedKernel, Ring: a.DroppedRing, Writer: a.DroppedWriter}
 	p.Events, p.Lost = a.Events, a.Lost
+	if n := a.Processes; n != nil {
+		p.Processes = &v1alpha1.ProcessCounts{Named: n.Named, None: n.None, Unknown: n.Unknown, Message: n.Message}
+	}
 	p.Engine, p.EngineMessage = cmp.Or(a.Engine, p.Engine), cmp.Or(a.EngineMessage, p.EngineMessage)
 	p.Reason = cmp.Or(a.Reason, p.Reason)
 	p.Message = cmp.Or(a.Message, p.Message)

@@ -94,6 +94,7 @@ func New(c v1alpha1.Capture, pods []v1alpha1.PodResult, saved capture.Saved) Rep
 	r.Notes = append(r.Notes, r.Total.notes()...)
 	r.Notes = append(r.Notes, gateNotes(pods)...)
 	r.Notes = append(r.Notes, engineNotes(pods)...)
+	r.Notes = append(r.Notes, processNotes(pods)...)
 	if saved.Late > 0 {
 		r.Notes = append(r.Notes, fmt.Sprintf("%d %s are not in the order of time in the file", saved.Late, unit.Count()))
 	}

@@ -441,6 +441,17 @@ func (v *Verdict) count(a account.Account) {
 	e.Engine, e.EngineMessage = text.OneLine(a.Engine, account.MaxEngine), text.OneLine(a.EngineMessage, account.MaxText)
 	e.Dropped = sondev1.Dropped{Kernel: a.DroppedKernel, Ring: a.DroppedRing, Writer: a.DroppedWriter}
 	e.Events, e.Lost = a.Events, lostByPlace(a.Lost)
+	e.Processes = processCounts(a.Processes)
+}
+
+// processCounts copies the counts of packets by their process. As in lostByPlace, a Pod may have made up the names of reasons.
+func processCounts(p *account.Processes) *sondev1.ProcessCounts {
+	if p == nil {
+		return nil
+	}
+	return &sondev1.ProcessCounts{
+		Named: p.Named, None: p.None, Unknown: lostByPlace(p.Unknown), Message: text.OneLine(p.Message, account.MaxText),
+	}
 }
 
 // lostByPlace copies lost events by place. The names come from a Pod: all that are not plain words become otherPlace.

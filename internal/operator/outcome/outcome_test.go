@@ -471,6 +471,16 @@ func TestEngineIsShown(t *testing.T) {
 	}
 }
 
+func TestProcessesAreShown(t *testing.T) {
+	a := complete()
+	a.Processes = &account.Processes{Named: 7, None: 2, Unknown: map[string]int64{"forked": 1, "a\nb": 1}, Message: "not\x1bhere"}
+	e := outcome.Judge(outcome.Observed{Job: job(), Agent: agent(ended(a, 0))}, dawn).Entry
+	want := &sondev1.ProcessCounts{Named: 7, None: 2, Unknown: map[string]int64{"forked": 1, "other": 1}, Message: "not here"}
+	if diff := cmp.Diff(want, e.Processes); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+}
+
 // traced is the account of a trace that has ended.
 func traced(events int64, lost map[string]int64) account.Account {
 	a := account.Account{

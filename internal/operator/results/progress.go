@@ -194,7 +194,8 @@ func lineOf(p *sondev1.PodResult) Line {
 		return l
 	}
 	a := account.Account{
-		State: account.StateDone, Engine: p.Engine, EngineMessage: p.EngineMessage, Reason: p.Reason,
+		Processes: processes(p.Processes),
+		State:     account.StateDone, Engine: p.Engine, EngineMessage: p.EngineMessage, Reason: p.Reason,
 		Complete: p.Phase == sondev1.PhaseCompleted, Message: p.Message,
 		Counts: account.Counts{
 			Packets: p.Packets, Bytes: p.Bytes, Truncated: p.Truncated, Overwritten: p.Overwritten,
@@ -222,4 +223,12 @@ func phaseOf(a account.Account) sondev1.Phase {
 		return sondev1.PhaseIncomplete
 	}
 	return sondev1.PhasePending
+}
+
+// processes returns the counts of a status as an account has them.
+func processes(p *sondev1.ProcessCounts) *account.Processes {
+	if p == nil {
+		return nil
+	}
+	return &account.Processes{Named: p.Named, None: p.None, Unknown: p.Unknown, Message: p.Message}
 }

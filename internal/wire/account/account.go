@@ -4,6 +4,7 @@
 package account
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"maps"
@@ -14,7 +15,7 @@ import (
 )
 
 // Version is the highest version of the format. Marshal writes the lowest one that can hold the account, for older readers.
-const Version = 3
+const Version = 4
 
 // Bounds of an account, so that it fits a termination message (4096 bytes, kubelet's limit).
 const (
@@ -27,6 +28,7 @@ const (
 	MaxEngine   = 32
 	MaxID       = 128
 	MaxLost     = 8
+	MaxReasons  = 16
 )
 
 // State of a probe.
@@ -39,11 +41,12 @@ const (
 	StateDone      State = "done"      // ended; the counts are final
 )
 
-// Version 1 has no ring of files, and version 2 no events of a trace.
+// Version 1 has no ring of files, version 2 no events of a trace, and version 3 no processes.
 const (
 	firstVersion  = 1
 	firstMaxFiles = 8
 	ringVersion   = 2
+	traceVersion  = 3
 )
 
 // Account of one Pod's capture. For packets, Seen = Packets + Overwritten + DroppedKernel + DroppedRing + DroppedWriter. For a
@@ -70,6 +73,8 @@ type Account struct {
 	// Events of a trace in its files, and lost events by place.
 	Events int64            `json:"events,omitempty"`
 	Lost   map[string]int64 `json:"lost,omitempty"`
+	// Processes counts captured packets by their process; nil if the capture does not name processes.
+	Processes *Processes `json:"processes,omitempty"`
 	// Files of the result, oldest first.
 	Files []File `json:"files,omitempty"`
 	// Gate is the ID of the container whose gate the probe opened after it was attached. Only this shows that the Pod was
@@ -77,6 +82,15 @@ type Account struct {
 	Gate string `json:"gate,omitempty"`
 	// Gated: the Pod has a gate, which the probe was to open.
 	Gated bool `json:"gated,omitempty"`
+}
+
+// Processes counts packets by whether they name their process.
+type Processes struct {
+	Named   int64            `json:"named,omitempty"`
+	None    int64            `json:"none,omitempty"`    // belong to no process of the Pod
+	Unknown map[string]int64 `json:"unknown,omitempty"` // by reason
+	// Message says why no packet names its process.
+	Message string `json:"message,omitempty"`
 }
 
 // Counts of packets and bytes.
@@ -125,8 +139,11 @@ type File struct {
 
 // LowestVersion of the format that can hold a.
 func (a Account) LowestVersion() int {
-	if a.Events > 0 || len(a.Lost) > 0 {
+	if a.Processes != nil {
 		return Version
+	}
+	if a.Events > 0 || len(a.Lost) > 0 {
+		return traceVersion
 	}
 	if a.Overwritten > 0 || len(a.Files) > firstMaxFiles {
 		return ringVersion
@@ -138,6 +155,11 @@ func (a Account) LowestVersion() int {
 // and the oldest files.
 func (a Account) Marshal() ([]byte, error) {
 	a.Message, a.EngineMessage = text.Truncate(a.Message, MaxText), text.Truncate(a.EngineMessage, MaxText)
+	if a.Processes != nil {
+		p := *a.Processes
+		p.Message = text.Truncate(p.Message, MaxText)
+		a.Processes = &p
+	}
 	a.Files = a.Files[max(0, len(a.Files)-MaxFiles):]
 	a.Version = a.LowestVersion()
 	for n := min(len(a.Interfaces), MaxInterfaces); ; n-- {
@@ -146,7 +168,7 @@ func (a Account) Marshal() ([]byte, error) {
 		if err != nil {
 			return nil, fmt.Errorf("marshal account: %w", err)
 		}
-		if len(b) <= MaxBytes || n == 0 && a.Message == "" && a.EngineMessage == "" {
+		if len(b) <= MaxBytes || n == 0 && a.longest() == nil {
 			return b, nil
 		}
 		if n == 0 {
@@ -156,13 +178,24 @@ func (a Account) Marshal() ([]byte, error) {
 	}
 }
 
-// shorten halves the longer of the texts.
-func (a *Account) shorten() {
-	longer := &a.Message
-	if len(a.EngineMessage) > len(a.Message) {
-		longer = &a.EngineMessage
+// longest returns the longest of the texts; nil if all are empty.
+func (a *Account) longest() *string {
+	texts := []*string{&a.Message, &a.EngineMessage}
+	if a.Processes != nil {
+		texts = append(texts, &a.Processes.Message)
 	}
-	*longer = text.Truncate(*longer, len(*longer)/2)
+	longest := slices.MaxFunc(texts, func(s, t *string) int { return cmp.Compare(len(*s), len(*t)) })
+	if *longest == "" {
+		return nil
+	}
+	return longest
+}
+
+// shorten halves the longest of the texts.
+func (a *Account) shorten() {
+	if longest := a.longest(); longest != nil {
+		*longest = text.Truncate(*longest, len(*longest)/2)
+	}
 }
 
 // Parse reads an account from an untrusted source: it checks sizes and counts, and cuts texts.
@@ -186,6 +219,9 @@ func Parse(b []byte) (Account, error) {
 	a.Message, a.Reason = text.Truncate(a.Message, MaxText), text.Truncate(a.Reason, 64)
 	a.Engine, a.EngineMessage = text.Truncate(a.Engine, MaxEngine), text.Truncate(a.EngineMessage, MaxText)
 	a.Gate = text.Truncate(a.Gate, MaxID)
+	if a.Processes != nil {
+		a.Processes.Message = text.Truncate(a.Processes.Message, MaxText)
+	}
 	return a, nil
 }
 
@@ -199,6 +235,12 @@ func (a Account) check() error {
 		return fmt.Errorf("events lost in %d places, at most %d", len(a.Lost), MaxLost)
 	}
 	counts := []int64{a.Seen, a.Packets, a.Bytes, a.DroppedKernel, a.DroppedRing, a.DroppedWriter, a.Truncated, a.Overwritten, a.Events}
+	if p := a.Processes; p != nil {
+		if len(p.Unknown) > MaxReasons {
+			return fmt.Errorf("processes unknown for %d reasons, at most %d", len(p.Unknown), MaxReasons)
+		}
+		counts = slices.AppendSeq(append(counts, p.Named, p.None), maps.Values(p.Unknown))
+	}
 	for _, n := range slices.AppendSeq(counts, maps.Values(a.Lost)) {
 		if n < 0 {
 			return fmt.Errorf("negative count %d", n)

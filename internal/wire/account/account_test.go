@@ -24,7 +24,11 @@ func TestMarshalIsBoundedAndReadsBack(t *testing.T) {
 			Version: 2, State: account.StateDone, Complete: true,
 			Counts: account.Counts{Seen: 10, Packets: 4, Overwritten: 5, DroppedRing: 1}, Files: files(16, account.MaxFileName),
 		},
-		"a trace":    {Version: 3, State: account.StateDone, Counts: account.Counts{Seen: 10}, Events: 7, Lost: map[string]int64{"ring": 3}},
+		"a trace": {Version: 3, State: account.StateDone, Counts: account.Counts{Seen: 10}, Events: 7, Lost: map[string]int64{"ring": 3}},
+		"processes": {
+			Version: 4, State: account.StateDone, Counts: account.Counts{Seen: 10, Packets: 10},
+			Processes: &account.Processes{Named: 7, None: 2, Unknown: map[string]int64{"forked": 1}, Message: "not on this node"},
+		},
 		"many files": {Version: 2, State: account.StateDone, Files: files(9, 10)},
 	}
 	for name, want := range cases {

@@ -10,9 +10,9 @@ import (
 )
 
 // Version is the highest version of the format that this package reads. Marshal writes the lowest one that can hold the
-// configuration: 2 has a ring of files, 3 a trace, 4 a trace of some containers or a command, and 5 the engine BPF. A
-// probe refuses a newer version.
-const Version = 5
+// configuration: 2 has a ring of files, 3 a trace, 4 a trace of some containers or a command, 5 the engine BPF, and 6 the
+// names of processes. A probe refuses a newer version.
+const Version = 6
 
 // Engines of packets; empty is AF_PACKET, the only one before version 5.
 const (
@@ -81,6 +81,8 @@ type Config struct {
 	Interfaces []string `json:"interfaces,omitempty"`
 	// Engine for packets.
 	Engine string `json:"engine,omitempty"`
+	// Processes makes packets name their processes.
+	Processes bool `json:"processes,omitempty"`
 	// MaxBytes of the file; MaxPackets in it, 0 means no limit.
 	MaxBytes   int64 `json:"maxBytes"`
 	MaxPackets int64 `json:"maxPackets,omitempty"`
@@ -135,6 +137,9 @@ func (c Config) check() error {
 	if c.Trace != nil {
 		return errors.Join(c.checkTrace(), c.checkFloor())
 	}
+	if c.Processes && c.Engine != EngineAuto && c.Engine != EngineBPF {
+		return fmt.Errorf("engine %q cannot name processes", c.Engine)
+	}
 	if c.SnapLength <= 0 || c.MaxBytes <= 0 || c.MaxPackets < 0 || c.RingBytes <= 0 {
 		return fmt.Errorf("snapLength %d, maxBytes %d, maxPackets %d, ringBytes %d: limits must be positive", c.SnapLength, c.MaxBytes, c.MaxPackets, c.RingBytes)
 	}
@@ -165,6 +170,8 @@ func (c Config) checkFloor() error {
 // LowestVersion of the format that can hold c.
 func (c Config) LowestVersion() int {
 	switch {
+	case c.Processes:
+		return 6
 	case c.Engine == EngineBPF:
 		return 5
 	case c.Trace != nil && (len(c.Trace.Containers) > 0 || c.Trace.Command != ""):

@@ -68,6 +68,19 @@ func TestEngineReadsBack(t *testing.T) {
 	}
 }
 
+// An old agent must refuse a configuration whose packets are to name processes.
+func TestProcessesReadBack(t *testing.T) {
+	want := captureconfig.Config{Version: 6, UID: "u", SnapLength: 96, MaxBytes: 1 << 30, RingBytes: 1 << 25, Engine: captureconfig.EngineAuto, Processes: true}
+	s, err := want.Marshal()
+	if err != nil {
+		t.Fatal(err)
+	}
+	got, err := captureconfig.Parse([]byte(s))
+	if diff := cmp.Diff(want, got); diff != "" || err != nil {
+		t.Errorf("%v (-want +got):\n%s", err, diff)
+	}
+}
+
 func TestParseRefuses(t *testing.T) {
 	cases := map[string]string{
 		"not json":       "{",
@@ -84,6 +97,7 @@ func TestParseRefuses(t *testing.T) {
 		"no command":     `{"v":4,"maxBytes":1,"ringBytes":1,"trace":{"groups":["file"],"children":true}}`,
 		"no name":        `{"v":4,"maxBytes":1,"ringBytes":1,"trace":{"groups":["file"],"containers":[""]}}`,
 		"no engine":      `{"v":5,"snapLength":1,"maxBytes":1,"ringBytes":1,"engine":"xdp"}`,
+		"processes":      `{"v":6,"snapLength":1,"maxBytes":1,"ringBytes":1,"engine":"afpacket","processes":true}`,
 		"more than all":  `{"v":1,"snapLength":1,"maxBytes":1,"ringBytes":1,"diskFloor":{"percent":101}}`,
 		"below nothing":  `{"v":1,"snapLength":1,"maxBytes":1,"ringBytes":1,"diskFloor":{"bytes":-1}}`,
 	}

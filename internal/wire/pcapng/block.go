@@ -113,6 +113,8 @@ type Packet struct {
 	Length   uint32
 	Flags    Flags
 	Comments []string
+	// Process is nil if the file does not name processes. Comments have the same as text.
+	Process *Process
 }
 
 // Timestamp returns the packet's time as time.Time in UTC.

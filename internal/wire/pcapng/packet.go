@@ -76,7 +76,7 @@ func PutPacketTrailer(b []byte, capLen uint32, flags Flags) int {
 	return n + packetTrailerLen
 }
 
-// AppendPacket appends an Enhanced Packet Block. The packet's comments are written; for the fast path without them
+// AppendPacket appends an Enhanced Packet Block. The packet's comments and process are written; for the fast path without them
 // and without a copy of the data see PutPacketHeader.
 func AppendPacket(b []byte, p *Packet) []byte {
 	start := len(b)
@@ -90,6 +90,9 @@ func AppendPacket(b []byte, p *Packet) []byte {
 		b = order.AppendUint16(b, optPacketFlags)
 		b = order.AppendUint16(b, 4)
 		b = order.AppendUint32(b, uint32(p.Flags))
+	}
+	if p.Process != nil {
+		b = appendProcess(b, p.Process)
 	}
 	return finish(b, start, opts)
 }

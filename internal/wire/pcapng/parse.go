@@ -138,6 +138,8 @@ func (r *parser) parsePacket(body []byte) (Block, error) {
 			p.Comments = append(p.Comments, string(v))
 		case code == optPacketFlags && len(v) == 4:
 			p.Flags = Flags(r.order.Uint32(v))
+		case code == optCustomBinary && p.Process == nil:
+			p.Process = r.parseProcess(v)
 		}
 		return nil
 	})

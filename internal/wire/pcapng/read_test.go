@@ -23,7 +23,7 @@ func sample() (blocks []Block, stream []byte) {
 	i := &Interface{Name: "eth0", Description: "shop/web-1", Filter: "udp port 9", LinkType: LinkTypeEthernet, SnapLen: 262144}
 	lo := &Interface{Name: "tun0", LinkType: LinkTypeRaw, Comments: []string{"late"}}
 	p := &Packet{Time: 1700000000_123456789, Data: []byte("abcde"), Length: 1500, Flags: Inbound | Broadcast}
-	q := &Packet{Interface: 1, Time: 1700000000_123456790, Data: []byte("abcd"), Length: 4, Comments: []string{"odd"}}
+	q := &Packet{Interface: 1, Time: 1700000000_123456790, Data: []byte("abcd"), Length: 4, Comments: []string{"odd"}, Process: &Process{PID: 7, Comm: "nginx", Container: "web"}}
 	st := &Statistics{Interface: 1, Time: 9, Start: 7, End: 8, Received: new(uint64(10)), IfDrop: new(uint64(1)), FilterAccept: new(uint64(9)), OSDrop: new(uint64(0)), Delivered: new(uint64(8)), Comments: []string{"end"}}
 	stream = AppendSection(stream, s)
 	stream = AppendNames(stream, n)

@@ -43,6 +43,10 @@ type PacketCaptureSpecApplyConfiguration struct {
 	// engine reads the packets: bpf (programs at tcx, or at clsact below Linux 6.6), afpacket (packet sockets), or auto, which is bpf where
 	// the node's kernel and the probe's rights allow it, and afpacket otherwise. By default auto.
 	Engine *apiv1alpha1.CaptureEngine `json:"engine,omitempty"`
+	// processes makes each packet of the files name the process of the Pod that it belongs to, or say why that is not known. It needs
+	// engine bpf or auto. Where auto falls back to packet sockets no process is named: the Pod's entry in the status says so. By
+	// default false.
+	Processes *bool `json:"processes,omitempty"`
 	// followPods gives a Pod that joins the target during the capture a Job of its own; by default true.
 	FollowPods *bool `json:"followPods,omitempty"`
 	// retainFor is how long a Pod's file can be downloaded after its capture ended: seconds or a
@@ -153,6 +157,14 @@ func (b *PacketCaptureSpecApplyConfiguration) WithMaxPackets(value int64) *Packe
 // If called multiple times, the Engine field is set to the value of the last call.
 func (b *PacketCaptureSpecApplyConfiguration) WithEngine(value apiv1alpha1.CaptureEngine) *PacketCaptureSpecApplyConfiguration {
 	b.Engine = &value
+	return b
+}
+
+// WithProcesses sets the Processes field in the declarative configuration to the given value
+// and returns the receiver, so that objects can be built by chaining "With" function invocations.
+// If called multiple times, the Processes field is set to the value of the last call.
+func (b *PacketCaptureSpecApplyConfiguration) WithProcesses(value bool) *PacketCaptureSpecApplyConfiguration {
+	b.Processes = &value
 	return b
 }
 

@@ -50,6 +50,8 @@ type PodResultApplyConfiguration struct {
 	Engine *string `json:"engine,omitempty"`
 	// engineMessage says why the preferred engine tcx was not used; absent if it was used or not wanted.
 	EngineMessage *string `json:"engineMessage,omitempty"`
+	// processes counts the captured packets by their process; absent unless spec.processes is set.
+	Processes *ProcessCountsApplyConfiguration `json:"processes,omitempty"`
 	// availableUntil is when the files are deleted.
 	AvailableUntil *v1.Time `json:"availableUntil,omitempty"`
 }
@@ -222,6 +224,14 @@ func (b *PodResultApplyConfiguration) WithEngine(value string) *PodResultApplyCo
 // If called multiple times, the EngineMessage field is set to the value of the last call.
 func (b *PodResultApplyConfiguration) WithEngineMessage(value string) *PodResultApplyConfiguration {
 	b.EngineMessage = &value
+	return b
+}
+
+// WithProcesses sets the Processes field in the declarative configuration to the given value
+// and returns the receiver, so that objects can be built by chaining "With" function invocations.
+// If called multiple times, the Processes field is set to the value of the last call.
+func (b *PodResultApplyConfiguration) WithProcesses(value *ProcessCountsApplyConfiguration) *PodResultApplyConfiguration {
+	b.Processes = value
 	return b
 }
 

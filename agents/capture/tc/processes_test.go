@@ -1,0 +1,66 @@
+package tc
+
+import (
+	"log/slog"
+	"maps"
+	"slices"
+	"testing"
+
+	"github.com/cilium/ebpf"
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/sonde-operator/sonde/agents/capture/backend"
+	"github.com/sonde-operator/sonde/internal/wire/bpfprog"
+	"github.com/sonde-operator/sonde/internal/wire/pcapng"
+	"github.com/sonde-operator/sonde/test/frames"
+	"github.com/sonde-operator/sonde/test/privileged"
+)
+
+// A capture that names processes loads programs for each link type, with a filter or without, and those that follow processes
+// once. One that does not has neither those programs nor their maps.
+func TestProcessesAreLoadedIfWanted(t *testing.T) {
+	privileged.Need(t)
+	packets := []string{packetsProgSondeIn, packetsProgSondeOut}
+	for name, tc := range map[string]struct {
+		filters   map[pcapng.LinkType]bpfprog.Program
+		processes map[string]any
+		wantFirst []string
+		wantMaps  bool
+	}{
+		"not wanted":    {nil, nil, packets, false},
+		"wanted":        {nil, processConstants(&backend.Processes{}, namespace{}), append(slices.Clone(packets), hooks...), true},
+		"with a filter": {frames.OnlyDiscard(), processConstants(&backend.Processes{}, namespace{}), append(slices.Clone(packets), hooks...), true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			p, err := newPrograms(1<<20, snapLen)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer func() { _ = p.close() }()
+			p.processes = tc.processes
+			for _, lt := range []pcapng.LinkType{pcapng.LinkTypeEthernet, pcapng.LinkTypeRaw} {
+				filter, err := backend.Filter(tc.filters[lt], lt, snapLen)
+				if err == nil {
+					err = p.load(lt, filter, slog.New(slog.DiscardHandler))
+				}
+				if err != nil {
+					t.Fatal(err)
+				}
+			}
+			first, second := p.of[pcapng.LinkTypeEthernet], p.of[pcapng.LinkTypeRaw]
+			if diff := cmp.Diff(sorted(tc.wantFirst), names(first)); diff != "" {
+				t.Errorf("programs (-want +got):\n%s", diff)
+			}
+			if diff := cmp.Diff(sorted(packets), names(second)); diff != "" {
+				t.Errorf("programs of the second link type (-want +got):\n%s", diff)
+			}
+			if got := first.Maps[namedMapRecords] != nil; got != tc.wantMaps {
+				t.Errorf("maps of processes: %t, want %t", got, tc.wantMaps)
+			}
+		})
+	}
+}
+
+func names(c *ebpf.Collection) []string { return slices.Sorted(maps.Keys(c.Programs)) }
+
+func sorted(names []string) []string { return slices.Sorted(slices.Values(names)) }

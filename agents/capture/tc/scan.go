@@ -1,0 +1,331 @@
+package tc
+
+import (
+	"bufio"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"slices"
+	"time"
+
+	"github.com/cilium/ebpf"
+	ebpflink "github.com/cilium/ebpf/link"
+
+	"github.com/sonde-operator/sonde/agents/capture/backend"
+	"github.com/sonde-operator/sonde/internal/wire/pcapng"
+)
+
+const (
+	// The pause between two scans grows from minScan to maxScan while packets stay in doubt. It is at least scanShare times as long
+	// as a scan, which takes some milliseconds on a node with many processes.
+	minScan   = 100 * time.Millisecond
+	maxScan   = 500 * time.Millisecond
+	scanShare = 50
+	// refreshScan is the pause between two scans without any doubt. They find users and names of containers that have changed.
+	refreshScan = 5 * time.Second
+	// firstScans bounds the scans before the capture begins. A scan is repeated if sockets changed hands meanwhile.
+	firstScans = 10
+)
+
+// errChanged says that a scan is void, because a socket may have changed hands during it.
+var errChanged = errors.New("sockets changed hands during the scan")
+
+// scanner finds out which processes have which sockets.
+type scanner struct {
+	objects   *ebpf.Collection
+	processes *backend.Processes
+	log       *slog.Logger
+
+	number  uint32
+	commits uint64
+	settled time.Time // when the last valid scan began
+	tried   time.Time // when the last scan began
+	pause   time.Duration
+	doubts  uint64 // as of the last scan, as the next
+	unnamed uint64
+	failed  bool // the last scan failed, which is logged once
+
+	shared    map[uint64][]uint32 // PIDs that shared a socket in the last scan
+	unstable  bool                // others shared a socket in the scan before
+	groupOf   map[string]uint64   // claims of groups by their PIDs
+	groups    [firstProcess - firstGroup]string
+	nextGroup uint32
+	pending   map[uint64]pendingName
+	named     map[uint64]bool
+	passed    []passCount // the oldest first
+	stale     bool        // a name was found that options lack
+}
+
+// pendingName is the name of a container that the next scan confirms if the process is still in its cgroup: a PID may belong to
+// another process by now.
+type pendingName struct {
+	pid  uint32
+	name string
+}
+
+// passDelay is how long after the programs have noticed a pass the receiver surely has the socket among its files.
+const passDelay = time.Second
+
+// passCount is how many passes the programs had noticed at a time.
+type passCount struct {
+	at     time.Time
+	passes uint64
+}
+
+func (s *scanner) get(name string, to any) error {
+	if err := s.objects.Variables[name].Get(to); err != nil {
+		return fmt.Errorf("read %s: %w", name, err)
+	}
+	return nil
+}
+
+// effective returns how many passes have surely taken effect, if the programs have noticed so many by now.
+func (s *scanner) effective(now time.Time, passes uint64) uint64 {
+	s.passed = append(s.passed, passCount{now, passes})
+	for len(s.passed) > 1 && now.Sub(s.passed[1].at) >= passDelay {
+		s.passed = s.passed[1:]
+	}
+	if first := s.passed[0]; now.Sub(first.at) >= passDelay {
+		return first.passes
+	}
+	return 0
+}
+
+// first scans before the capture begins.
+func (s *scanner) first() error {
+	for range firstScans {
+		err := s.scan()
+		if errors.Is(err, errChanged) {
+			continue // the doubts of packets cause the next scan
+		}
+		if err != nil || !s.unfinished() && !s.unstable {
+			return err
+		}
+	}
+	return nil
+}
+
+// next scans if packets are in doubt and the pause is over.
+func (s *scanner) next(now time.Time) {
+	var doubts, unnamed uint64
+	if err := errors.Join(s.get(namedVarDoubts, &doubts), s.get(namedVarUnnamed, &unnamed)); err != nil {
+		return // the variables exist as long as the programs
+	}
+	doubtful := doubts != s.doubts || unnamed != s.unnamed || s.unfinished()
+	if now.Sub(s.tried) < max(s.pause, minScan) || !doubtful && now.Sub(s.settled) < refreshScan {
+		return
+	}
+	s.doubts = doubts
+	err := errors.Join(s.scan(), s.get(namedVarUnnamed, &s.unnamed)) // the scan itself writes options without a name
+	if s.pause *= 2; err == nil && !doubtful {
+		s.pause = minScan
+	}
+	s.pause = max(min(s.pause, maxScan), minScan, scanShare*time.Since(s.tried))
+	if failed := err != nil && !errors.Is(err, errChanged); failed && !s.failed {
+		s.log.Warn("Looking for the holders of sockets failed", "error", err)
+		s.failed = failed
+	}
+}
+
+// unfinished reports whether the next scan completes the names of containers.
+func (s *scanner) unfinished() bool { return s.stale || len(s.pending) > 0 }
+
+// scan reads who has which socket, and makes that the sockets' claims.
+func (s *scanner) scan() error {
+	s.tried = time.Now()
+	var passes, forks uint64
+	if err := errors.Join(s.get(namedVarPasses, &passes), s.get(namedVarForks, &forks)); err != nil {
+		return err
+	}
+	s.number++
+	if err := s.set(map[string]any{namedVarScan: s.number, namedVarCommit: false, namedVarScanPasses: s.effective(s.tried, passes)}); err != nil {
+		return err
+	}
+	found, err := s.read()
+	if err != nil {
+		return err
+	}
+	if err := s.unchanged(forks); err != nil {
+		return err
+	}
+	s.nameContainers(found)
+	if err := s.putGroups(found); err != nil {
+		return err
+	}
+	if err := s.set(map[string]any{namedVarCommit: true}); err != nil {
+		return err
+	}
+	if _, err := s.read(); err != nil {
+		return err
+	}
+	s.settled = s.tried
+	s.commits++
+	return s.set(map[string]any{namedVarCommits: s.commits})
+}
+
+func (s *scanner) set(values map[string]any) error {
+	for name, value := range values {
+		if err := s.objects.Variables[name].Set(value); err != nil {
+			return fmt.Errorf("set %s: %w", name, err)
+		}
+	}
+	return nil
+}
+
+// read runs the scanning program over all files of all processes.
+func (s *scanner) read() ([]namedHolding, error) {
+	l, err := ebpflink.AttachIter(ebpflink.IterOptions{Program: s.objects.Programs[namedProgSondeScan]})
+	if err != nil {
+		return nil, fmt.Errorf("attach the iterator of sockets: %w", explainProcesses(err))
+	}
+	defer l.Close()
+	r, err := l.Open()
+	if err != nil {
+		return nil, fmt.Errorf("read sockets: %w", err)
+	}
+	defer r.Close()
+	return readHoldings(bufio.NewReaderSize(r, 64<<10))
+}
+
+func readHoldings(r io.Reader) (all []namedHolding, err error) {
+	for {
+		var h namedHolding
+		err := binary.Read(r, binary.NativeEndian, &h)
+		if errors.Is(err, io.EOF) {
+			return all, nil
+		}
+		if err != nil {
+			return nil, fmt.Errorf("read sockets: %w", err)
+		}
+		all = append(all, h)
+	}
+}
+
+// unchanged returns errChanged if a process that was forked meanwhile may have sockets of its parent. A socket that was passed
+// meanwhile stays in doubt by itself.
+func (s *scanner) unchanged(before uint64) error {
+	var now uint64
+	if err := s.get(namedVarForks, &now); err != nil || now == before {
+		return err
+	}
+	var tgid, slot uint32
+	living := s.objects.Maps[namedMapProcesses].Iterate()
+	for living.Next(&tgid, &slot) {
+		var r namedProcess
+		if err := s.objects.Maps[namedMapRecords].Lookup(slot, &r); err != nil {
+			return fmt.Errorf("read processes: %w", err)
+		}
+		if r.Forked > before {
+			return errChanged
+		}
+	}
+	if living.Err() != nil {
+		return errChanged // processes come and go
+	}
+	return nil
+}
+
+// nameContainers gives the programs the names of containers. The next scan writes the options anew.
+func (s *scanner) nameContainers(found []namedHolding) {
+	s.stale = false
+	for i := range found {
+		h := &found[i]
+		if p, ok := s.pending[h.Container]; ok && p.pid == h.Pid {
+			s.setName(h.Container, p.name)
+		}
+	}
+	clear(s.pending)
+	for i := range found {
+		h := &found[i]
+		if h.Container == 0 || s.named[h.Container] || s.pending[h.Container].pid != 0 || s.processes.Container == nil {
+			continue
+		}
+		if name := s.processes.Container(int(h.Pid)); name != "" {
+			s.pending[h.Container] = pendingName{h.Pid, name}
+		}
+	}
+}
+
+// setName gives the programs the name of a container. If there is no room for it, its packets do not name it.
+func (s *scanner) setName(container uint64, name string) {
+	var value namedName
+	for i, c := range []byte(name[:min(len(name), len(value.Text)-1)]) {
+		value.Text[i] = int8(c)
+	}
+	s.named[container] = true
+	delete(s.pending, container)
+	s.stale = s.objects.Maps[namedMapContainers].Put(container, &value) == nil || s.stale
+}
+
+// putGroups gives the programs the claims of the sockets that several processes have.
+func (s *scanner) putGroups(found []namedHolding) error {
+	m := s.objects.Maps[namedMapGroups]
+	var socket, claim uint64
+	var old []uint64
+	for known := m.Iterate(); known.Next(&socket, &claim); {
+		old = append(old, socket)
+	}
+	for _, socket := range old {
+		if err := m.Delete(socket); err != nil && !errors.Is(err, ebpf.ErrKeyNotExist) {
+			return fmt.Errorf("forget groups of processes: %w", err)
+		}
+	}
+	before := s.shared
+	s.shared, s.unstable = sharedSockets(found), false
+	written := uint32(0)
+	for socket, pids := range s.shared {
+		if written == m.MaxEntries() {
+			break // the packets of the others say why they are in doubt, and not who shares the socket
+		}
+		if !slices.Equal(before[socket], pids) {
+			s.unstable = true // one may be a child that is about to start another program
+			continue
+		}
+		claim, err := s.groupClaim(pids)
+		if err != nil {
+			return err
+		}
+		if err := m.Put(socket, claim); err != nil {
+			return fmt.Errorf("describe groups of processes: %w", err)
+		}
+		written++
+	}
+	return nil
+}
+
+// sharedSockets returns the PIDs that share each socket.
+func sharedSockets(found []namedHolding) map[uint64][]uint32 {
+	holders := map[uint64][]uint32{}
+	for i := range found {
+		h := &found[i]
+		if !slices.Contains(holders[h.Socket], h.Pid) {
+			holders[h.Socket] = append(holders[h.Socket], h.Pid)
+		}
+	}
+	for socket, pids := range holders {
+		if len(pids) < 2 {
+			delete(holders, socket)
+		}
+		slices.Sort(pids)
+	}
+	return holders
+}
+
+// groupClaim returns the claim of a group, and writes its record if it is new. The oldest group gives its slot to a new one.
+func (s *scanner) groupClaim(pids []uint32) (uint64, error) {
+	key := fmt.Sprint(pids)
+	if claim, ok := s.groupOf[key]; ok {
+		return claim, nil
+	}
+	n := s.nextGroup
+	s.nextGroup++
+	at := int(n) % len(s.groups)
+	delete(s.groupOf, s.groups[at])
+	s.groups[at] = key
+	generation := n/uint32(len(s.groups)) + 1
+	claim := uint64(generation<<slotBits | uint32(firstGroup+at))
+	s.groupOf[key] = claim
+	return claim, putRecord(s.objects, claim, &pcapng.Process{Reason: pcapng.ProcessShared, SharedBy: pids})
+}

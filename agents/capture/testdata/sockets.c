@@ -1,0 +1,360 @@
+// SPDX-License-Identifier: (GPL-2.0-only OR Apache-2.0)
+// Sockets that a test knows: sockets MODE IP4 PEER4 IP6 PEER6 PORT. It prints lines "PID PORT" of who has which socket, then "ready".
+#define _GNU_SOURCE
+#include <arpa/inet.h>
+#include <fcntl.h>
+#include <pthread.h>
+#include <sched.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#define ECHO_PORT 9000
+
+static char *ip[2], *peer[2];
+static int base;
+
+static struct sockaddr_storage address(const char *text, int port, socklen_t *len)
+{
+	struct sockaddr_storage a = { 0 };
+	struct sockaddr_in *v4 = (void *)&a;
+	struct sockaddr_in6 *v6 = (void *)&a;
+
+	if (strchr(text, ':')) {
+		*v6 = (struct sockaddr_in6){ .sin6_family = AF_INET6, .sin6_port = htons(port) };
+		inet_pton(AF_INET6, text, &v6->sin6_addr);
+		*len = sizeof(*v6);
+	} else {
+		*v4 = (struct sockaddr_in){ .sin_family = AF_INET, .sin_port = htons(port) };
+		inet_pton(AF_INET, text, &v4->sin_addr);
+		*len = sizeof(*v4);
+	}
+	return a;
+}
+
+static int bound(int type, int family, int port)
+{
+	socklen_t len;
+	struct sockaddr_storage a = address(ip[family], port, &len);
+	struct timeval patience = { .tv_usec = 100000 }; // datagrams may be lost
+	int one = 1, fd = socket(a.ss_family, type | SOCK_CLOEXEC, 0);
+
+	setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &one, sizeof(one));
+	if (type == SOCK_DGRAM)
+		setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof(patience));
+	if (bind(fd, (void *)&a, len)) {
+		perror("bind");
+		exit(1);
+	}
+	return fd;
+}
+
+static void *echo_udp(void *arg)
+{
+	int fd = (long)arg, n;
+	struct sockaddr_storage from;
+	char b[2000];
+
+	for (;;) {
+		socklen_t len = sizeof(from);
+
+		n = recvfrom(fd, b, sizeof(b), 0, (void *)&from, &len);
+		if (n >= 0)
+			sendto(fd, b, n, 0, (void *)&from, len);
+	}
+	return 0;
+}
+
+static void *echo_tcp(void *arg)
+{
+	int fd = (long)arg, c, n;
+	char b[2000];
+
+	for (;;) {
+		c = accept4(fd, 0, 0, SOCK_CLOEXEC);
+		while (c >= 0 && (n = recv(c, b, sizeof(b), 0)) > 0)
+			send(c, b, n, MSG_NOSIGNAL);
+		close(c);
+	}
+	return 0;
+}
+
+static void *talk(void *arg)
+{
+	char b[100] = "hello";
+
+	for (;;) {
+		send((long)arg, b, 5, MSG_NOSIGNAL);
+		recv((long)arg, b, sizeof(b), 0);
+		usleep(10000);
+	}
+	return 0;
+}
+
+static void *talk_unconnected(void *arg)
+{
+	int v6 = (long)arg & 1;
+	long fd = (long)arg >> 1;
+	socklen_t len;
+	struct sockaddr_storage to = address(peer[v6], ECHO_PORT, &len);
+	char b[100] = "hello";
+
+	for (;;) {
+		sendto(fd, b, 5, 0, (void *)&to, len);
+		recv(fd, b, sizeof(b), 0);
+		usleep(10000);
+	}
+	return 0;
+}
+
+static void start(void *(*run)(void *), long arg)
+{
+	pthread_t t;
+
+	pthread_create(&t, 0, run, (void *)arg);
+}
+
+static long connected(int type, int family, int port)
+{
+	int fd = bound(type, family, port);
+	socklen_t len;
+	struct sockaddr_storage a = address(peer[family], ECHO_PORT, &len);
+
+	if (connect(fd, (void *)&a, len))
+		perror("connect");
+	return fd;
+}
+
+static void says(int pid, int port)
+{
+	printf("%d %d\n", pid, port);
+}
+
+static void ready(void)
+{
+	printf("ready\n");
+	fflush(stdout);
+}
+
+static void all(void)
+{
+	for (int v6 = 0; v6 < 2; v6++) {
+		int fd = bound(SOCK_STREAM, v6, base + v6);
+
+		listen(fd, 100);
+		start(echo_tcp, fd);
+		start(echo_udp, bound(SOCK_DGRAM, v6, base + 2 + v6));
+		start(talk, connected(SOCK_STREAM, v6, base + 4 + v6));
+		start(talk, connected(SOCK_DGRAM, v6, base + 6 + v6));
+		start(talk_unconnected, (long)bound(SOCK_DGRAM, v6, base + 8 + v6) << 1 | v6);
+	}
+	for (int i = 0; i < 10; i++)
+		says(getpid(), base + i);
+	ready();
+	pause();
+}
+
+static void send_fd(int over, int fd)
+{
+	char c = 0, control[CMSG_SPACE(sizeof(int))] = { 0 };
+	struct iovec v = { &c, 1 };
+	struct msghdr m = { .msg_iov = &v, .msg_iovlen = 1, .msg_control = control, .msg_controllen = sizeof(control) };
+	struct cmsghdr *h = CMSG_FIRSTHDR(&m);
+
+	h->cmsg_level = SOL_SOCKET;
+	h->cmsg_type = SCM_RIGHTS;
+	h->cmsg_len = CMSG_LEN(sizeof(int));
+	memcpy(CMSG_DATA(h), &fd, sizeof(fd));
+	sendmsg(over, &m, 0);
+}
+
+static int receive_fd(int over)
+{
+	char c, control[CMSG_SPACE(sizeof(int))];
+	struct iovec v = { &c, 1 };
+	struct msghdr m = { .msg_iov = &v, .msg_iovlen = 1, .msg_control = control, .msg_controllen = sizeof(control) };
+	int fd;
+
+	if (recvmsg(over, &m, 0) < 0)
+		exit(1);
+	memcpy(&fd, CMSG_DATA(CMSG_FIRSTHDR(&m)), sizeof(fd));
+	return fd;
+}
+
+// Hands a socket to a child that was forked before, and keeps no descriptor of it.
+static void pass(int type)
+{
+	int pair[2], fd, child;
+
+	socketpair(AF_UNIX, SOCK_STREAM, 0, pair);
+	child = fork();
+	if (!child) {
+		fd = receive_fd(pair[0]);
+		send_fd(pair[0], pair[0]); // says that it has the socket
+		type == SOCK_STREAM ? echo_tcp((void *)(long)fd) : echo_udp((void *)(long)fd);
+	}
+	fd = bound(type, 0, base);
+	if (type == SOCK_STREAM)
+		listen(fd, 100);
+	send_fd(pair[1], fd);
+	close(fd);
+	receive_fd(pair[1]);
+	says(child, base);
+	ready();
+	waitpid(child, 0, 0);
+}
+
+// Accepts connections, and hands each to a child that was forked before.
+static void pass_accepted(void)
+{
+	int pair[2], fd = bound(SOCK_STREAM, 0, base), c, n, child;
+	char b[2000];
+
+	socketpair(AF_UNIX, SOCK_STREAM, 0, pair);
+	child = fork();
+	if (!child) {
+		close(fd);
+		for (;;) {
+			c = receive_fd(pair[0]);
+			while ((n = recv(c, b, sizeof(b), 0)) > 0)
+				send(c, b, n, MSG_NOSIGNAL);
+			close(c);
+		}
+	}
+	listen(fd, 100);
+	says(child, base);
+	ready();
+	for (;;) {
+		c = accept(fd, 0, 0);
+		send_fd(pair[1], c);
+		close(c);
+	}
+}
+
+// Gives a socket to a child by fork; with keep it keeps it, too.
+static void fork_with(int keep)
+{
+	int fd = bound(SOCK_DGRAM, 0, base), child = fork();
+
+	if (!child)
+		echo_udp((void *)(long)fd);
+	if (!keep)
+		close(fd);
+	says(child, base);
+	if (keep)
+		says(getpid(), base);
+	ready();
+	waitpid(child, 0, 0);
+}
+
+// Has a child that shares its descriptors make a socket, and uses that.
+static void clone_files(void)
+{
+	int child = syscall(SYS_clone, CLONE_FILES | SIGCHLD, 0, 0, 0, 0);
+
+	if (!child) {
+		dup2(bound(SOCK_DGRAM, 0, base), 100);
+		_exit(0);
+	}
+	waitpid(child, 0, 0);
+	close(3);
+	says(getpid(), base);
+	ready();
+	echo_udp((void *)100L);
+}
+
+// Two processes accept connections of one listener.
+static void prefork(void)
+{
+	int fd = bound(SOCK_STREAM, 0, base), child;
+
+	listen(fd, 100);
+	child = fork();
+	if (!child)
+		echo_tcp((void *)(long)fd);
+	says(getpid(), base);
+	says(child, base);
+	ready();
+	echo_tcp((void *)(long)fd);
+}
+
+// Forks without end children that run another program, as a shell script does.
+static void spawn(void)
+{
+	int child;
+
+	start(echo_udp, bound(SOCK_DGRAM, 0, base));
+	says(getpid(), base);
+	ready();
+	for (;;) {
+		child = vfork();
+		if (!child) {
+			execl("/bin/true", "true", (char *)0);
+			_exit(1);
+		}
+		waitpid(child, 0, 0);
+		usleep(20000);
+	}
+}
+
+// Receives at all addresses.
+static void any(void)
+{
+	ip[0] = "0.0.0.0";
+	start(echo_udp, bound(SOCK_DGRAM, 0, base + 2));
+	says(getpid(), base + 2);
+	ready();
+	pause();
+}
+
+// Answers one packet, and ends.
+static void once(void)
+{
+	int fd = bound(SOCK_DGRAM, 0, base), n;
+	struct sockaddr_storage from;
+	socklen_t len = sizeof(from);
+	char b[2000];
+
+	says(getpid(), base);
+	ready();
+	do
+		n = recvfrom(fd, b, sizeof(b), 0, (void *)&from, &len);
+	while (n < 0);
+	sendto(fd, b, n, 0, (void *)&from, len);
+}
+
+int main(int argc, char **argv)
+{
+	if (argc != 7)
+		return 2;
+	ip[0] = argv[2], peer[0] = argv[3], ip[1] = argv[4], peer[1] = argv[5];
+	base = atoi(argv[6]);
+	if (!strcmp(argv[1], "all"))
+		all();
+	else if (!strcmp(argv[1], "any"))
+		any();
+	else if (!strcmp(argv[1], "pass"))
+		pass(SOCK_DGRAM);
+	else if (!strcmp(argv[1], "pass-listener"))
+		pass(SOCK_STREAM);
+	else if (!strcmp(argv[1], "pass-accepted"))
+		pass_accepted();
+	else if (!strcmp(argv[1], "fork"))
+		fork_with(0);
+	else if (!strcmp(argv[1], "share"))
+		fork_with(1);
+	else if (!strcmp(argv[1], "prefork"))
+		prefork();
+	else if (!strcmp(argv[1], "clone-files"))
+		clone_files();
+	else if (!strcmp(argv[1], "spawn"))
+		spawn();
+	else if (!strcmp(argv[1], "once"))
+		once();
+	return 0;
+}

@@ -1,0 +1,360 @@
+/* SPDX-License-Identifier: (GPL-2.0-only OR Apache-2.0) */
+/*
+ * Finds the process of a packet (docs/adr/0021-processes.md). Part of packets.bpf.c.
+ *
+ * An outgoing packet has its socket. For an incoming one the kernel is asked which socket would receive it: the packet's own
+ * socket is that of a sender in another network namespace. Where that answer could be wrong, the packet has a reason instead.
+ */
+#ifndef SONDE_ATTRIBUTION_H
+#define SONDE_ATTRIBUTION_H
+
+#include <bpf/bpf_endian.h>
+
+#define ATTRIBUTE true
+#define OPTIONS_SPARE 56	/* bytes that copy_options may write after the options */
+
+#define ETHERTYPE_IPV4 0x0800
+#define ETHERTYPE_IPV6 0x86dd
+#define IPPROTO_TCP 6
+#define IPPROTO_UDP 17
+#define FRAGMENT_OFFSET 0x1fff
+#define ETHERNET_HEADER 14
+#define CURRENT_NETNS (~0ULL)	/* BPF_F_CURRENT_NETNS */
+#define PRE_ROUTING 0
+#define NOT_FORWARDED 4		/* BPF_FIB_LKUP_RET_NOT_FWDED: for this host */
+#define FORWARDING_OFF 5	/* BPF_FIB_LKUP_RET_FWD_DISABLED */
+
+#pragma clang attribute push(__attribute__((preserve_access_index)), apply_to = record)
+
+struct netns_nf {
+	void *hooks_ipv4[1];
+	void *hooks_ipv6[1];
+};
+
+struct net___nf {
+	struct netns_nf nf;
+};
+
+struct sock_reuseport {
+	void *prog;
+};
+
+struct sock___packet {
+	struct socket___packet *sk_socket;
+	struct sock_reuseport *sk_reuseport_cb;
+};
+
+struct socket___packet {
+	void *file;
+};
+
+#pragma clang attribute pop
+
+/* Packets with a process (index 0) and with each reason, of each CPU. */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, __u64[FIRST_GROUP]);
+} outcomes SEC(".maps");
+
+/* Packets whose process the next scan may find. */
+__u64 doubts = 0;
+
+/*
+ * Returns the owner of a socket, and the address of the socket that has it. The connections of an MPTCP socket are the kernel's
+ * own sockets. One that has inherited its owner is asked for its MPTCP socket, too, which a scan may have found.
+ */
+static __always_inline struct owner *owner_of(struct bpf_sock *sk, __u64 *address)
+{
+	struct owner *o = bpf_sk_storage_get(&owners, sk, 0, 0), *above;
+	struct mptcp_sock *m;
+
+	*address = (__u64)sk;
+	if (o && o->address == *address)
+		return o;
+	m = bpf_skc_to_mptcp_sock(sk);
+	above = m ? bpf_sk_storage_get(&owners, m, 0, 0) : 0;
+	if (!above)
+		return o;
+	*address = (__u64)m;
+	return above;
+}
+
+/* Returns the slot of a claim, if it is valid but for passed sockets. */
+static __always_inline __u32 slot_by_claim(__u64 claim)
+{
+	struct process *p = record_at(slot_of(claim));
+
+	if (!p || (__u32)p->claim != (__u32)claim)
+		return REASON_ENDED;
+	if (p->claim >> 32 != claim >> 32 && p->children)
+		return REASON_FORKED;
+	return blind ? REASON_TOO_MANY : slot_of(claim);
+}
+
+/* Returns the slot of a socket's claim, if the claim is valid. */
+static __always_inline __u32 slot_by_socket(struct bpf_sock *sk, __u64 *claim)
+{
+	struct owner *o;
+	__u64 address;
+
+	*claim = REASON_UNSEEN;
+	o = owner_of(sk, &address);
+	if (!o)
+		return REASON_UNSEEN;
+	*claim = *(volatile __u64 *)&o->claim;
+	return was_passed(o, &address) ? REASON_PASSED : slot_by_claim(*claim);
+}
+
+/* Returns a full socket: of a connection that is not yet established, the listener. */
+static __always_inline struct bpf_sock *full_socket(struct bpf_sock *sk)
+{
+	struct bpf_sock *full = bpf_sk_fullsock(sk);
+
+	return full ? full : bpf_get_listener_sock(sk);
+}
+
+static __always_inline __u32 slot_of_sender(struct __sk_buff *skb)
+{
+	struct bpf_sock *sk = skb->sk, *full;
+	struct socket___packet *socket;
+	struct sock___packet *s = 0;
+	__u64 claim;
+	__u32 slot;
+
+	if (!sk)
+		return REASON_NO_SENDER;
+	full = full_socket(sk);
+	if (!full)
+		return REASON_CLOSED;
+	slot = slot_by_socket(full, &claim);
+	if (slot != REASON_UNSEEN)
+		return slot;
+	bpf_probe_read_kernel(&s, sizeof(s), &sk); /* the verifier forbids arithmetic with sk itself */
+	socket = BPF_CORE_READ(s, sk_socket);
+	return socket && !BPF_CORE_READ(socket, file) ? REASON_KERNEL : slot;
+}
+
+#include "flows.h"
+
+/* Whether a program chooses among the sockets of a port. The kernel's answer has ignored it. */
+static __always_inline bool is_balanced(struct bpf_sock *sk)
+{
+	struct owner *o = bpf_sk_storage_get(&owners, sk, 0, 0); /* an MPTCP listener has no group */
+	struct sock___packet *s;
+	struct sock_reuseport *group;
+
+	if (!o)
+		return false;
+	s = (void *)o->address;
+	group = BPF_CORE_READ(s, sk_reuseport_cb);
+	return group && BPF_CORE_READ(group, prog);
+}
+
+/*
+ * Whether the kernel forwards a packet, or refuses to: its address is not the Pod's, and a socket for all addresses does not
+ * receive it.
+ */
+static __always_inline bool is_forwarded(struct __sk_buff *skb, struct flow_key *key)
+{
+	struct bpf_fib_lookup route = { .family = key->ipv4 ? AF_INET : AF_INET6, .ifindex = skb->ifindex };
+	long result;
+
+	if (key->ipv4) {
+		route.source[0] = key->tuple.ipv4.saddr;
+		route.destination[0] = key->tuple.ipv4.daddr;
+	} else {
+		__builtin_memcpy(route.source, key->tuple.ipv6.saddr, sizeof(route.source));
+		__builtin_memcpy(route.destination, key->tuple.ipv6.daddr, sizeof(route.destination));
+	}
+	result = bpf_fib_lookup(skb, &route, sizeof(route), 0);
+	return result >= 0 && result != NOT_FORWARDED && result != FORWARDING_OFF;
+}
+
+/* Returns the slot of a socket that the kernel has found for a flow, and remembers the socket. */
+static __always_inline __u32 slot_of_found(struct __sk_buff *skb, struct bpf_sock *sk, struct flow_key *key)
+{
+	struct bpf_sock *full = full_socket(sk);
+	__u64 claim;
+	__u32 slot;
+
+	if (!full)
+		return REASON_CLOSED;
+	if (!full->dst_port) { /* not connected: its port alone has decided */
+		if (has_rules(key->ipv4))
+			return REASON_NETFILTER;
+		if (is_forwarded(skb, key))
+			return REASON_NO_RECEIVER;
+		if (is_balanced(full))
+			return REASON_BALANCED;
+	}
+	slot = slot_by_socket(full, &claim);
+	if (!passes && slot >= FIRST_GROUP)
+		remember(key, full, claim);
+	return slot;
+}
+
+static __always_inline __u32 slot_of_receiver(struct __sk_buff *skb, struct flow_key *key)
+{
+	__u32 size = key->ipv4 ? sizeof(key->tuple.ipv4) : sizeof(key->tuple.ipv6), slot;
+	struct bpf_sock *sk;
+
+	slot = recall(key);
+	if (slot)
+		return slot;
+	if (key->protocol == IPPROTO_TCP)
+		sk = bpf_skc_lookup_tcp(skb, &key->tuple, size, CURRENT_NETNS, 0);
+	else
+		sk = bpf_sk_lookup_udp(skb, &key->tuple, size, CURRENT_NETNS, 0);
+	if (!sk)
+		return has_rules(key->ipv4) ? REASON_NETFILTER : REASON_NO_RECEIVER;
+	slot = slot_of_found(skb, sk, key);
+	bpf_sk_release(sk);
+	return slot;
+}
+
+struct ipv4 {
+	__u8 version_and_length;
+	__u8 service;
+	__u16 length;
+	__u16 id;
+	__be16 fragment;
+	__u8 ttl;
+	__u8 protocol;
+	__u16 checksum;
+	__be32 source;
+	__be32 destination;
+};
+
+struct ipv6 {
+	__be32 version_and_class;
+	__be16 length;
+	__u8 next;
+	__u8 hops;
+	__be32 source[4];
+	__be32 destination[4];
+};
+
+/* Reads bytes of a packet. Most are in its linear part. */
+static __always_inline bool load(struct __sk_buff *skb, __u32 at, void *to, __u32 length)
+{
+	void *data = (void *)(long)skb->data, *end = (void *)(long)skb->data_end;
+
+	if (data + at + length > end)
+		return !bpf_skb_load_bytes(skb, at, to, length);
+	__builtin_memcpy(to, data + at, length);
+	return true;
+}
+
+static __always_inline __u32 slot_by_ipv4(struct __sk_buff *skb, __u32 at)
+{
+	struct flow_key key = { .ipv4 = true };
+	struct ipv4 ip;
+
+	if (!load(skb, at, &ip, sizeof(ip)))
+		return REASON_PROTOCOL;
+	if (ip.fragment & bpf_htons(FRAGMENT_OFFSET))
+		return REASON_FRAGMENT;
+	if ((ip.destination & bpf_htonl(0xf0000000)) == bpf_htonl(0xe0000000) || ip.destination == ~0U)
+		return REASON_MULTICAST;
+	if (ip.protocol != IPPROTO_TCP && ip.protocol != IPPROTO_UDP)
+		return REASON_PROTOCOL;
+	if (!load(skb, at + (ip.version_and_length & 15) * 4, &key.tuple.ipv4.sport, 4))
+		return REASON_PROTOCOL;
+	key.tuple.ipv4.saddr = ip.source;
+	key.tuple.ipv4.daddr = ip.destination;
+	key.protocol = ip.protocol;
+	return slot_of_receiver(skb, &key);
+}
+
+static __always_inline __u32 slot_by_ipv6(struct __sk_buff *skb, __u32 at)
+{
+	struct flow_key key = {};
+	struct ipv6 ip;
+
+	if (!load(skb, at, &ip, sizeof(ip)))
+		return REASON_PROTOCOL;
+	if (*(__u8 *)ip.destination == 0xff)
+		return REASON_MULTICAST;
+	switch (ip.next) {
+	case IPPROTO_TCP:
+	case IPPROTO_UDP:
+		break;
+	case 0: /* hop-by-hop */
+	case 43: /* routing */
+	case 44: /* fragment */
+	case 51: /* authentication */
+	case 60: /* destination options */
+		return REASON_EXTENSION;
+	default:
+		return REASON_PROTOCOL;
+	}
+	if (!load(skb, at + sizeof(ip), &key.tuple.ipv6.sport, 4))
+		return REASON_PROTOCOL;
+	__builtin_memcpy(key.tuple.ipv6.saddr, ip.source, sizeof(ip.source));
+	__builtin_memcpy(key.tuple.ipv6.daddr, ip.destination, sizeof(ip.destination));
+	key.protocol = ip.next;
+	return slot_of_receiver(skb, &key);
+}
+
+/* Returns the slot of the record that describes a packet. */
+static __always_inline __u32 slot_of_packet(struct __sk_buff *skb, bool ethernet, bool out)
+{
+	__u32 at = ethernet ? ETHERNET_HEADER : 0;
+
+	if (out)
+		return slot_of_sender(skb);
+	switch (skb->pkt_type) {
+	case 1: /* PACKET_BROADCAST */
+	case 2: /* PACKET_MULTICAST */
+		return skb->protocol == bpf_htons(ETHERTYPE_IPV4) || skb->protocol == bpf_htons(ETHERTYPE_IPV6) ?
+			REASON_MULTICAST : REASON_NOT_IP;
+	case 3: /* PACKET_OTHERHOST */
+		return REASON_OTHER_HOST;
+	}
+	if (skb->protocol == bpf_htons(ETHERTYPE_IPV4))
+		return slot_by_ipv4(skb, at);
+	if (skb->protocol == bpf_htons(ETHERTYPE_IPV6))
+		return slot_by_ipv6(skb, at);
+	return REASON_NOT_IP;
+}
+
+/* Returns the options that describe a packet; zero only if the slot has no record. */
+static __always_inline struct options *options_at(__u32 slot)
+{
+	struct process *p = record_at(slot);
+
+	if (!p)
+		return 0;
+	return &p->options[*(volatile __u32 *)&p->current & 1];
+}
+
+/*
+ * Copies the options that name a packet's process, in chunks of a constant size, which need no helper. The last one may go beyond
+ * the end of the block, so the block reserves OPTIONS_SPARE bytes more than it takes.
+ */
+static __always_inline void copy_options(void *to, struct options *o, __u32 length)
+{
+#pragma unroll
+	for (int from = 0; from < OPTIONS_MAX; from += OPTIONS_SPARE) {
+		if (from && from >= length)
+			break;
+		__builtin_memcpy(to + from, o->bytes + from, OPTIONS_SPARE);
+	}
+}
+
+static __always_inline void count_outcome(__u32 slot)
+{
+	__u32 i = slot < FIRST_GROUP ? slot : slot < FIRST_PROCESS ? REASON_SHARED : REASON_NONE;
+	__u32 cpu = bpf_get_smp_processor_id();
+	__u64 *counts = bpf_map_lookup_elem(&outcomes, &cpu);
+
+	if (counts)
+		counts[i & (FIRST_GROUP - 1)]++;
+	if (i == REASON_UNSEEN || i == REASON_FORKED || i == REASON_PASSED || i == REASON_SHARED || i == REASON_TOO_MANY ||
+	    i == REASON_ENDED)
+		__sync_fetch_and_add(&doubts, 1);
+}
+
+#endif

@@ -1,0 +1,32 @@
+/* SPDX-License-Identifier: (GPL-2.0-only OR Apache-2.0) */
+/* Takes the place of attribution.h in programs that do not name processes: the compiler removes all that uses it. */
+#ifndef SONDE_NO_ATTRIBUTION_H
+#define SONDE_NO_ATTRIBUTION_H
+
+#define ATTRIBUTE false
+#define OPTIONS_MAX 0
+#define OPTIONS_SPARE 0
+
+struct options {
+	__u32 length;
+};
+
+static __always_inline __u32 slot_of_packet(struct __sk_buff *skb, bool ethernet, bool out)
+{
+	return 0;
+}
+
+static __always_inline struct options *options_at(__u32 slot)
+{
+	return 0;
+}
+
+static __always_inline void copy_options(void *to, struct options *o, __u32 length)
+{
+}
+
+static __always_inline void count_outcome(__u32 slot)
+{
+}
+
+#endif

@@ -1,0 +1,132 @@
+/* SPDX-License-Identifier: (GPL-2.0-only OR Apache-2.0) */
+/*
+ * Follows the processes of a captured Pod (docs/adr/0021-processes.md). Part of packets.bpf.c; loaded and attached only if
+ * packets name processes.
+ *
+ * sonde_fork    tp_btf/sched_process_fork: a child has all sockets of its parent, which voids the parent's claims.
+ * sonde_exec    tp_btf/sched_process_exec: a child that has kept no socket makes the claims valid again.
+ * sonde_rename  tp_btf/task_rename: a process has a new name.
+ * sonde_end     tp_btf/sched_process_exit: a process has ended.
+ *
+ * All need Linux 5.17 (bpf_loop), and run for each process of the node. Input: the constants of processes.h. Output: records.
+ * Lost: a child without a free record makes all claims void (blind). Tests: agents/capture, process_test.go.
+ */
+#ifndef SONDE_PROCESS_EVENTS_H
+#define SONDE_PROCESS_EVENTS_H
+
+#define MAX_FILES 4096	/* descriptors that an exec looks at */
+
+SEC("tp_btf/sched_process_fork")
+int BPF_PROG(sonde_fork, struct task_struct *from, struct task_struct *to)
+{
+	struct task_struct___process *parent = (void *)from, *child = (void *)to;
+	struct process *p, *c;
+
+	if (from->tgid == to->tgid || !is_pods(parent))
+		return 0;
+	p = process_of(parent);
+	c = process_of(child);
+	if (p) {
+		__sync_fetch_and_add(&p->children, 1);
+		__sync_fetch_and_add(&p->claim, 1ULL << 32);
+	}
+	if (c) {
+		c->parent = p ? (__u32)p->claim : 0;
+		c->forked = __sync_fetch_and_add(&forks, 1) + 1;
+	} else {
+		blind = true;
+	}
+	return 0;
+}
+
+/* A child holds no socket of its parent any more. */
+static __always_inline void release(struct process *c)
+{
+	struct process *p = record_at(slot_of(c->parent));
+
+	if (c->parent && p && (__u32)p->claim == c->parent)
+		__sync_fetch_and_add(&p->children, -1);
+	c->parent = 0;
+	c->forked = 0;
+}
+
+struct search {
+	struct file___process **files;
+	bool found;
+};
+
+static long search_file(__u32 i, struct search *s)
+{
+	struct file___process *f = 0;
+
+	bpf_probe_read_kernel(&f, sizeof(f), &s->files[i]);
+	if (!socket_of(f))
+		return 0;
+	s->found = true;
+	return 1;
+}
+
+/* Whether a process may have a socket of the Pod's network namespace. */
+static __always_inline bool has_socket(struct task_struct___process *t)
+{
+	struct fdtable___process *table = BPF_CORE_READ(t, files, fdt);
+	struct search s = { .files = BPF_CORE_READ(table, fd) };
+	__u32 n = BPF_CORE_READ(table, max_fds);
+
+	if (n > MAX_FILES)
+		return true;
+	bpf_loop(n, search_file, &s, 0);
+	return s.found;
+}
+
+SEC("tp_btf/sched_process_exec")
+int BPF_PROG(sonde_exec, struct task_struct *task)
+{
+	struct task_struct___process *t = (void *)task;
+	__u32 tgid = task->tgid, *slot = bpf_map_lookup_elem(&processes, &tgid);
+	struct process *p = slot ? record_at(*slot) : 0;
+
+	if (!p)
+		return 0;
+	if (p->named)
+		refresh(p, t);
+	if (p->parent && !p->children && !has_socket(t))
+		release(p);
+	return 0;
+}
+
+SEC("tp_btf/task_rename")
+int BPF_PROG(sonde_rename, struct task_struct *task, const char *comm)
+{
+	__u32 tgid = task->tgid, *slot;
+	struct process *p;
+
+	if (task->pid != task->tgid)
+		return 0;
+	slot = bpf_map_lookup_elem(&processes, &tgid);
+	p = slot ? record_at(*slot) : 0;
+	if (p && p->named)
+		rename(p, (void *)task, comm);
+	return 0;
+}
+
+SEC("tp_btf/sched_process_exit")
+int BPF_PROG(sonde_end, struct task_struct *task)
+{
+	__u32 tgid = task->tgid, *slot;
+	struct process *p;
+
+	if (task->signal->live.counter > 0)
+		return 0;
+	slot = bpf_map_lookup_elem(&processes, &tgid);
+	p = slot ? record_at(*slot) : 0;
+	if (!p)
+		return 0;
+	bpf_map_delete_elem(&processes, &tgid);
+	if (p->parent && !p->children) /* else its children may hold the parent's sockets */
+		release(p);
+	p->used = 0;
+	return 0;
+}
+
+#endif
