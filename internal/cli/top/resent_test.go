@@ -23,8 +23,8 @@ func TestResent(t *testing.T) {
 				&layers.IPv6{Version: 6, HopLimit: 64, NextHeader: layers.IPProtocolTCP, SrcIP: append([]byte{0xfd}, make([]byte, 15)...), DstIP: append([]byte{0xfe}, make([]byte, 15)...)},
 			}
 		}
-		all := append(ip, &layers.TCP{SrcPort: 1, DstPort: 2, Seq: sequence}, gopacket.Payload(data))
-		if err := gopacket.SerializeLayers(b, gopacket.SerializeOptions{FixLengths: true}, all...); err != nil {
+		ip = append(ip, &layers.TCP{SrcPort: 1, DstPort: 2, Seq: sequence}, gopacket.Payload(data))
+		if err := gopacket.SerializeLayers(b, gopacket.SerializeOptions{FixLengths: true}, ip...); err != nil {
 			t.Fatal(err)
 		}
 		return b.Bytes()

@@ -5,6 +5,7 @@ package collector
 import (
 	"context"
 	"fmt"
+	"maps"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -32,9 +33,7 @@ func TestCollectorReleaserKilled(t *testing.T) {
 	requests, stop := answering(t, &old)
 
 	broken := map[string]any{"image": "sonde.local/missing:1"}
-	for k, v := range stateless {
-		broken[k] = v
-	}
+	maps.Copy(broken, stateless)
 	cluster.ChangeCollector(t, c, func(s *sondev1.CollectorSpec) {
 		s.Values, s.Upgrade = cluster.Values(t, broken), &sondev1.CollectorAction{Timeout: "1m", Retries: new(int32(100))}
 	})

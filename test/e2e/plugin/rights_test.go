@@ -32,8 +32,17 @@ func (r right) group() string {
 
 // allRights are what a user needs in one namespace for everything that the plugin does with packets there.
 var allRights = []right{
-	{"create", "packetcaptures"}, {"get", "packetcaptures"}, {"list", "packetcaptures"}, {"watch", "packetcaptures"}, {"patch", "packetcaptures"}, {"delete", "packetcaptures"},
-	{"create", "resultaccesses"}, {"delete", "resultaccesses"}, {"capture", "pods"}, {"list", "pods"}, {"list", "services"},
+	{"create", "packetcaptures"},
+	{"get", "packetcaptures"},
+	{"list", "packetcaptures"},
+	{"watch", "packetcaptures"},
+	{"patch", "packetcaptures"},
+	{"delete", "packetcaptures"},
+	{"create", "resultaccesses"},
+	{"delete", "resultaccesses"},
+	{"capture", "pods"},
+	{"list", "pods"},
+	{"list", "services"},
 }
 
 // A user with rights in one namespace captures, follows and downloads. Where one right is missing, the plugin names what to ask for.
