@@ -29,9 +29,9 @@ func newExtcapInstall(p *plugin) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "install",
 		Short: "Add an entry to Wireshark's personal extcap folder",
-		Long: `Writes a small script into Wireshark's personal extcap folder, by which Wireshark calls this plugin. The script has your
-present KUBECONFIG and PATH, because a Wireshark that was started from a desktop lacks them. Install again after you change them, or
-move the plugin.`,
+		Long: `Writes a small script into Wireshark's personal extcap folder. Wireshark runs the script, which calls this plugin. The script has
+your present KUBECONFIG and PATH, because a Wireshark that was started from a desktop lacks them. Install again after you change them
+or move the plugin.`,
 		Example: `  kubectl sonde extcap install
   tshark -D`,
 		Args: cobra.NoArgs,

@@ -41,7 +41,8 @@ the capture has ended.
 
 The page has names, addresses, paths and URLs without their queries: check it before you share it.
 
-Exit code 3 says that the page was written, and that something is missing from the file; the page says what.`,
+Exit code: 0 the page is written; 3 the page is written, but the capture or trace is incomplete, and the page says why; 1 error.
+Dropped packets and lost events alone do not change the exit code.`,
 		Example: `  kubectl sonde report web.pcapng
   kubectl sonde report db.ndjson -o db.html
   kubectl sonde report trace/web-x7k2p -n shop -o web.html`,
