@@ -103,6 +103,8 @@ func (s *apiServer) add(c v1alpha1.Capture, phase v1alpha1.Phase) v1alpha1.Captu
 	c.SetName("web")
 	c.SetUID("uid-1")
 	c.SetCreationTimestamp(metav1.NewTime(time.Now().Add(-5 * time.Hour)))
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	s.twoPods(phase)(c)
 	s.captures[keyOf(c)] = c
 	return c

@@ -49,7 +49,9 @@ func TestExtcapWithTshark(t *testing.T) {
 			t.Errorf("no %q in\n%s", want, list)
 		}
 	}
+	s.mu.Lock() // the requests come from other processes
 	s.onCreate = s.twoPods(v1alpha1.PhaseCompleted)
+	s.mu.Unlock()
 	file := filepath.Join(dir, "web.pcapng")
 	cmd := exec.CommandContext(t.Context(), "tshark", "-i", "sonde-deploy-web", "-f", "tcp port 80", "-o", "extcap.sonde_deploy_web.for:9s", "-w", file)
 	out, err := cmd.CombinedOutput()
@@ -59,6 +61,7 @@ func TestExtcapWithTshark(t *testing.T) {
 	if n := strings.Count(wireshark.Run(t, "tshark", "-r", file), "\n"); n != 5 {
 		t.Errorf("tshark has captured %d packets, and says\n%s", n, out)
 	}
+	s.mu.Lock()
 	if spec, ok := s.created[0].(*v1alpha1.PacketCaptureSpec); !ok || spec.Filter != "tcp port 80" || spec.Duration != "9s" {
 		t.Errorf("the capture is %+v", s.created[0])
 	}
@@ -67,7 +70,6 @@ func TestExtcapWithTshark(t *testing.T) {
 	}
 
 	// tshark ends a capture that runs: it is stopped and deleted.
-	s.mu.Lock()
 	s.onCreate = s.twoPods(v1alpha1.PhaseCapturing)
 	s.mu.Unlock()
 	out, err = exec.CommandContext(t.Context(), "tshark", "-i", "sonde-deploy-web", "-a", "duration:2", "-w", file).CombinedOutput()
