@@ -144,10 +144,12 @@ static __always_inline void copy(struct __sk_buff *skb, __u32 from, void *to, __
 		bpf_skb_load_bytes(skb, from, to, last + 1);
 }
 
-/* Writes a packet's block at p. */
-static __always_inline void write(struct __sk_buff *skb, void *p, __u32 number, __u32 capped, __u32 whole, __u32 size, bool tagged,
-				  bool out, struct options *o, __u64 length)
+/* Writes a packet's block at p. Returns false if its process has become unknown. */
+static __always_inline bool write(struct __sk_buff *skb, void *p, __u32 number, __u32 capped, __u32 whole, __u32 size, bool tagged,
+				  bool out, struct description *d)
 {
+	__u64 length = d->length;
+	bool valid = true;
 	__u64 time = bpf_ktime_get_ns() + clock_offset;
 	__u32 *head = p, *tail;
 	__u64 padded = (capped + 3) & ~3U;
@@ -162,7 +164,7 @@ static __always_inline void write(struct __sk_buff *skb, void *p, __u32 number, 
 	p += BLOCK_HEAD;
 	barrier_var(padded);
 	if (padded > ((snap_len + 3) & ~3U))
-		return;
+		return valid;
 	if (padded)
 		*(__u32 *)(p + padded - 4) = 0;
 	if (!tagged) {
@@ -177,21 +179,25 @@ static __always_inline void write(struct __sk_buff *skb, void *p, __u32 number, 
 	tail = p + padded;
 	tail[0] = OPTION_FLAGS;
 	tail[1] = flags_of(skb, out);
-	if (ATTRIBUTE && o) {
-		copy_options(tail + 2, o, length);
+	if (ATTRIBUTE && d->options) {
+		copy_options(tail + 2, d->options, length);
+		valid = is_current(d);
+		if (!valid)
+			tail[2] = 0; /* readers stop at this end mark */
 		barrier_var(length);
 		if (length > OPTIONS_MAX)
-			return;
+			return valid;
 		tail = (void *)tail + length;
 	}
 	tail[2] = 0;
 	tail[3] = size;
+	return valid;
 }
 
 static __always_inline int capture(struct __sk_buff *skb, bool out)
 {
-	__u32 whole, capped, size, slot = 0, length = 0;
-	struct options *options = 0;
+	__u32 whole, capped, size, slot = 0;
+	struct description d = {};
 	struct interface *i;
 	struct ring *ring;
 	__u64 head, to;
@@ -213,11 +219,10 @@ static __always_inline int capture(struct __sk_buff *skb, bool out)
 	size = BLOCK_HEAD + ((capped + 3) & ~3U) + BLOCK_TAIL;
 	if (ATTRIBUTE) {
 		slot = slot_of_packet(skb, ethernet, out);
-		options = options_at(slot);
-		length = options ? options->length : 0;
-		if (length > OPTIONS_MAX)
+		describe(&d, slot);
+		if (d.length > OPTIONS_MAX)
 			return NEXT;
-		size += length;
+		size += d.length;
 	}
 	if (ring->busy) { /* an interrupt sends while this CPU writes another packet */
 		count_lost(ring, i->slot - 1);
@@ -227,7 +232,8 @@ static __always_inline int capture(struct __sk_buff *skb, bool out)
 	if (!p)
 		return NEXT;
 	set_busy(ring, true);
-	write(skb, p, i->number, capped, whole, size, tagged, out, options, length);
+	if (!write(skb, p, i->number, capped, whole, size, tagged, out, &d))
+		slot = unknown_slot();
 	to = next_head(head, size);
 	publish(ring, head, to);
 	set_busy(ring, false);

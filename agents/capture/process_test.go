@@ -221,6 +221,28 @@ func TestRightsForProcesses(t *testing.T) {
 	}
 }
 
+// A process that renames itself as fast as it can, while large packets of it are copied, cannot make its file unreadable. Each of its
+// packets has one of its names, or none.
+func TestRenamedProcess(t *testing.T) {
+	w := newSocketWorld(t)
+	stop := startNaming(t, w, preferred())
+	w.run(7000, w.program, "rename")
+	time.Sleep(300 * time.Millisecond) // for some thousand renames
+	named := 0
+	eachPacket(t, stop().Path, func(p *pcapng.Packet) {
+		switch {
+		case p.Process == nil || p.Process.Reason != pcapng.ProcessKnown:
+		case p.Process.Comm != "a" && p.Process.Comm != "fifteen letters" && p.Process.Comm != "sockets":
+			t.Fatalf("a packet names %+v", p.Process)
+		default:
+			named++
+		}
+	})
+	if named == 0 {
+		t.Error("no packet names the process")
+	}
+}
+
 // TestPortIsUsedAgain has a process that ends, and another one that gets its port. A later packet must not name the first one.
 func TestPortIsUsedAgain(t *testing.T) {
 	w := newSocketWorld(t)

@@ -320,16 +320,6 @@ static __always_inline __u32 slot_of_packet(struct __sk_buff *skb, bool ethernet
 	return REASON_NOT_IP;
 }
 
-/* Returns the options that describe a packet; zero only if the slot has no record. */
-static __always_inline struct options *options_at(__u32 slot)
-{
-	struct process *p = record_at(slot);
-
-	if (!p)
-		return 0;
-	return &p->options[*(volatile __u32 *)&p->current & 1];
-}
-
 /*
  * Copies the options that name a packet's process, in chunks of a constant size, which need no helper. The last one may go beyond
  * the end of the block, so the block reserves OPTIONS_SPARE bytes more than it takes.
@@ -342,6 +332,40 @@ static __always_inline void copy_options(void *to, struct options *o, __u32 leng
 			break;
 		__builtin_memcpy(to + from, o->bytes + from, OPTIONS_SPARE);
 	}
+}
+
+/* The options of a record, and which of its two buffers has them. */
+struct description {
+	struct process *record;
+	struct options *options;
+	__u32 current;
+	__u32 length;
+};
+
+/* Finds the options that describe a packet; none only if the slot has no record. */
+static __always_inline void describe(struct description *d, __u32 slot)
+{
+	d->record = record_at(slot);
+	if (!d->record)
+		return;
+	d->current = *(volatile __u32 *)&d->record->current;
+	d->options = &d->record->options[d->current & 1];
+	d->length = d->options->length;
+}
+
+/* Whether the options are still those that describe() has found. A process that renames itself twice has others written in their place. */
+static __always_inline bool is_current(struct description *d)
+{
+	__u32 barrier = 0;
+
+	__sync_fetch_and_add(&barrier, 0); /* what was copied was read before */
+	return *(volatile __u32 *)&d->record->current == d->current + barrier;
+}
+
+/* The slot of a packet whose process has become unknown. */
+static __always_inline __u32 unknown_slot(void)
+{
+	return REASON_UNSEEN;
 }
 
 static __always_inline void count_outcome(__u32 slot)

@@ -16,7 +16,21 @@ static __always_inline __u32 slot_of_packet(struct __sk_buff *skb, bool ethernet
 	return 0;
 }
 
-static __always_inline struct options *options_at(__u32 slot)
+struct description {
+	struct options *options;
+	__u32 length;
+};
+
+static __always_inline void describe(struct description *d, __u32 slot)
+{
+}
+
+static __always_inline bool is_current(struct description *d)
+{
+	return true;
+}
+
+static __always_inline __u32 unknown_slot(void)
 {
 	return 0;
 }

@@ -122,7 +122,8 @@ int BPF_PROG(sonde_end, struct task_struct *task)
 	p = slot ? record_at(*slot) : 0;
 	if (!p)
 		return 0;
-	bpf_map_delete_elem(&processes, &tgid);
+	if (bpf_map_delete_elem(&processes, &tgid)) /* another of the last threads was here first */
+		return 0;
 	if (p->parent && !p->children) /* else its children may hold the parent's sockets */
 		release(p);
 	p->used = 0;

@@ -246,6 +246,7 @@ static __always_inline struct process *take_record(__u32 *slot)
 			p->claim = (__u32)(p->claim + SLOTS) | *slot; /* the next generation */
 			p->parent = p->children = p->named = p->scan = 0;
 			p->forked = 0;
+			p->options[0].length = p->options[1].length = 0; /* of the record's former process */
 			return p;
 		}
 	}
@@ -369,6 +370,8 @@ static __always_inline __u64 claim_of(struct task_struct___process *t)
 		return REASON_TOO_MANY;
 	if (!p->named || p->uid != BPF_CORE_READ(t, group_leader, real_cred, euid.val))
 		refresh(p, t);
+	if (!p->named) /* another thread writes the options at this moment */
+		return REASON_UNSEEN;
 	return p->claim;
 }
 

@@ -38,7 +38,7 @@ import (
 const fieldOwner = client.FieldOwner("sonde-collector")
 
 // maxRunning Jobs at the same time, of all Collectors: each renders a chart on some node, and waits for Pods. A namespace has at most as
-// many as stay free for others: 10 if it is alone, 6 of two.
+// many as stay free for others: 10 if it is alone, 7 of two.
 const maxRunning = 20
 
 // Rights reviews the right to create Jobs.
@@ -85,6 +85,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 	c := &sondev1.Collector{}
 	err := r.Get(ctx, req.NamespacedName, c) // without most of the spec
 	if err == nil {
+		c = &sondev1.Collector{} // decoding leaves fields that the answer lacks
 		err = r.Live.Get(ctx, req.NamespacedName, c)
 	}
 	if apierrors.IsNotFound(err) {

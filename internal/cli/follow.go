@@ -70,6 +70,7 @@ func (p *plugin) followPackets(ctx context.Context, name string, o streamOptions
 		return err
 	}
 	display := p.display()
+	endpoint.OnBusy = func(reason string) { display.PrintLine("Waiting for packets: " + reason) }
 	s := capture.NewState(c, p.clock.Now())
 	go newAddressNames(ctx, conn.client, c).stream(ctx, stream.stream.AddNames)
 	follower := &capture.Follower{
@@ -129,8 +130,13 @@ func printFollowed(w io.Writer, r follow.Result) error {
 	if r.Late > 0 {
 		fmt.Fprintln(w, lateNote(r.Late))
 	}
+	if r.Abandoned {
+		fmt.Fprintln(w, "the last packets did not come in time; they are in the files")
+	}
 	if r.Skipped > 0 {
 		fmt.Fprintf(w, "%d packets were left out, because the reader of the stream was slow; they are in the files\n", r.Skipped)
+	}
+	if r.Skipped > 0 || r.Abandoned {
 		return exitCode(report.ExitIncomplete)
 	}
 	return nil

@@ -2,6 +2,7 @@ package cli
 
 import (
 	"context"
+	"sync/atomic"
 	"time"
 
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -19,8 +20,9 @@ const namesInterval = 10 * time.Second
 type addressNames struct {
 	*names.Directory
 
-	live  bool // asked before the capture had ended
-	first chan struct{}
+	live     bool        // asked before the capture had ended
+	streamed atomic.Bool // asked again and again meanwhile
+	first    chan struct{}
 }
 
 // newAddressNames begins to look up names, if the files of c are to be merged and have packets.
@@ -54,12 +56,13 @@ func (n *addressNames) final(ctx context.Context, c v1alpha1.Capture) *pcapng.Na
 	for i := range status.Pods {
 		uids[i] = status.Pods[i].UID
 	}
-	n.Refresh(ctx, names.During(status.StartTime, status.CompletionTime, uids, n.live))
+	n.Refresh(ctx, names.During(status.StartTime, status.CompletionTime, uids, n.streamed.Load()))
 	return n.Names()
 }
 
 // stream sends names as they become known, until ctx ends.
 func (n *addressNames) stream(ctx context.Context, send func(*pcapng.Names)) {
+	n.streamed.Store(true)
 	<-n.first
 	again := time.NewTicker(namesInterval)
 	defer again.Stop()

@@ -255,9 +255,7 @@ func TestFollow(t *testing.T) {
 		t.Errorf("packets %v, said\n%s", got, r.errOut)
 	}
 
-	s.mu.Lock() // the first run's requests may not have ended
 	s.add(&v1alpha1.PacketCapture{}, v1alpha1.PhaseCapturing)
-	s.mu.Unlock()
 	r = startTo(t, s, full{}, "follow", "web")
 	r.await(t, report.ExitError)
 	if !strings.Contains(r.errOut.String(), "no space left on device") {

@@ -2,6 +2,7 @@ package cli
 
 import (
 	"context"
+	"fmt"
 	"io"
 	"sync"
 	"sync/atomic"
@@ -151,10 +152,13 @@ func (t *topPackets) update(u results.Update) { t.stream.Update(u) }
 func (t *topPackets) stop() error {
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel()
-	_, err := t.stream.Finish(ctx)
+	r, err := t.stream.Finish(ctx)
 	_ = t.out.Close()
 	if counted := <-t.ended; counted != nil {
 		return counted
+	}
+	if err == nil && r.Skipped > 0 {
+		err = fmt.Errorf("it lacks %d packets, because there were too many for it", r.Skipped)
 	}
 	return err
 }
@@ -185,5 +189,9 @@ func (t *topEvents) update(u results.Update) { t.pods.Update(u) }
 
 func (t *topEvents) stop() error {
 	t.pods.Stop()
-	return t.pods.Drain(context.Background())
+	err := t.pods.Drain(context.Background())
+	if n := t.pods.Pods(); err == nil && n > maxTraces {
+		err = fmt.Errorf("it counted %d Pods at a time, of %d", maxTraces, n)
+	}
+	return err
 }

@@ -113,7 +113,7 @@ func (s *scanner) next(now time.Time) {
 	if err := errors.Join(s.get(namedVarDoubts, &doubts), s.get(namedVarUnnamed, &unnamed)); err != nil {
 		return // the variables exist as long as the programs
 	}
-	doubtful := doubts != s.doubts || unnamed != s.unnamed || s.unfinished()
+	doubtful := doubts != s.doubts || unnamed != s.unnamed || s.unfinished() || s.unstable
 	if now.Sub(s.tried) < max(s.pause, minScan) || !doubtful && now.Sub(s.settled) < refreshScan {
 		return
 	}

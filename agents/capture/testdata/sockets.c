@@ -9,6 +9,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/prctl.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
@@ -328,6 +329,37 @@ static void once(void)
 	sendto(fd, b, n, 0, (void *)&from, len);
 }
 
+static void *flood(void *arg)
+{
+	int fd = (long)arg;
+	static char b[65536];
+
+	for (;;) {
+		send(fd, b, sizeof(b), MSG_DONTWAIT | MSG_NOSIGNAL);
+		recv(fd, b, sizeof(b), MSG_DONTWAIT);
+	}
+	return 0;
+}
+
+/* Sends large segments, and has another name at each moment. */
+static void rename_self(void)
+{
+	int fd = bound(SOCK_STREAM, 0, base);
+	socklen_t len;
+	struct sockaddr_storage to = address(peer[0], ECHO_PORT, &len);
+	pthread_t t;
+
+	if (connect(fd, (void *)&to, len))
+		exit(1);
+	says(getpid(), base);
+	ready();
+	pthread_create(&t, 0, flood, (void *)(long)fd);
+	for (;;) {
+		prctl(PR_SET_NAME, "a");
+		prctl(PR_SET_NAME, "fifteen letters");
+	}
+}
+
 int main(int argc, char **argv)
 {
 	if (argc != 7)
@@ -356,5 +388,7 @@ int main(int argc, char **argv)
 		spawn();
 	else if (!strcmp(argv[1], "once"))
 		once();
+	else if (!strcmp(argv[1], "rename"))
+		rename_self();
 	return 0;
 }

@@ -65,6 +65,8 @@ type Result struct {
 	// Skipped packets are in the files, but not in the stream, because its reader was slow. Earlier ones are those from before the
 	// stream began.
 	Skipped, Earlier uint64
+	// Abandoned says that the last packets did not come in time.
+	Abandoned bool
 	// Late packets came too late for their place in the order of time.
 	Late uint64
 }
@@ -181,6 +183,9 @@ func (s *Stream) cancelWhenIdle(ctx context.Context, cancel context.CancelFunc) 
 		}
 		s.mu.Unlock()
 	}
+	s.mu.Lock()
+	s.result.Abandoned = true
+	s.mu.Unlock()
 	cancel()
 }
 

@@ -177,7 +177,7 @@ func (d *Directory) Note() string {
 
 // During returns an Existed for a capture that began at start and has ended at end; a zero end means that it runs. It holds for Pods that
 // the capture names by their UIDs, and for objects from before its start. For objects that were created meanwhile it holds only if live:
-// the Directory has known the addresses from the start, and so notices one that changes hands.
+// the Directory is refreshed again and again, and so notices an address that changes hands.
 func During(start, end *metav1.Time, uids []string, live bool) Existed {
 	return func(created time.Time, uid string) bool {
 		switch {

@@ -173,7 +173,7 @@ func (m *merger) full(s *mergeSource) bool {
 	if !ok {
 		return false
 	}
-	return s.newest-min(s.newest, at) > uint64(m.opts.Window) || q.Len() >= m.opts.MaxPackets || q.Bytes() >= m.opts.MaxBuffered
+	return s.newest-min(s.newest, at) > uint64(m.opts.Window) || q.Len() >= m.opts.MaxPackets || q.Memory() >= m.opts.MaxBuffered
 }
 
 func (m *merger) accept(s *mergeSource, b Block) error {

@@ -42,6 +42,9 @@ func (q *Queue) Len() int { return len(q.heap) }
 // Bytes is the memory that the blocks take.
 func (q *Queue) Bytes() int { return q.bytes }
 
+// Memory is what the queue holds, in bytes: with blocks that have left, but whose chunks have others that wait.
+func (q *Queue) Memory() int { return max(q.bytes, (len(q.chunks)-len(q.free))*chunkLen) }
+
 // First returns the earliest time; false if the queue is empty.
 func (q *Queue) First() (time uint64, ok bool) {
 	if len(q.heap) == 0 {

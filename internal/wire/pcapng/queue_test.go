@@ -70,3 +70,27 @@ func TestQueueReusesMemory(t *testing.T) {
 		t.Errorf("%v allocations for a block", allocs)
 	}
 }
+
+// A late block keeps the memory of the chunk that it is in, and the queue counts it.
+func TestMemoryOfLateBlocks(t *testing.T) {
+	var q Queue
+	block := make([]byte, 1000)
+	for n := range uint64(20) {
+		q.Push(1<<60, block)
+		for range chunkLen / len(block) {
+			q.Push(n, block)
+		}
+		for q.Len() > int(n)+1 {
+			q.Pop()
+		}
+	}
+	if q.Bytes() > 30*len(block) || q.Memory() < 20*chunkLen {
+		t.Errorf("%d bytes of blocks in %d bytes of memory", q.Bytes(), q.Memory())
+	}
+	for q.Len() > 0 {
+		q.Pop()
+	}
+	if q.Memory() > 2*chunkLen {
+		t.Errorf("%d bytes of memory without a block", q.Memory())
+	}
+}
