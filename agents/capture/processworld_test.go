@@ -142,7 +142,7 @@ func (w *socketWorld) runIn(cgroup string, port int, name string, args ...string
 	return nil
 }
 
-// kill ends a program and the children that it has told of.
+// kill ends a program and the children that it has printed.
 func (w *socketWorld) kill(cmd *exec.Cmd) {
 	_ = cmd.Process.Kill()
 	_ = cmd.Wait()

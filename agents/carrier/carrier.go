@@ -35,6 +35,8 @@ const (
 	DefaultIdle = 15 * time.Minute
 	// drainTime is how long connections may go on when the carrier ends.
 	drainTime = 5 * time.Second
+	// settleTime is how long connections that began before the end of steering may take to be accepted.
+	settleTime = 100 * time.Millisecond
 	// acceptPause after an error of a listener, for example too many open files.
 	acceptPause = 10 * time.Millisecond
 )
@@ -251,6 +253,7 @@ func (c *Carrier) maybeRoom(n int) {
 // drain lets connections end that are in the middle of a request.
 func (c *Carrier) drain() {
 	deadline := time.Now().Add(drainTime)
+	time.Sleep(settleTime)
 	for time.Now().Before(deadline) {
 		left := 0
 		for _, one := range c.all() {

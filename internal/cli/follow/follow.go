@@ -84,6 +84,7 @@ type Stream struct {
 	room     *sync.Cond // signals that packets have left
 	queue    queue
 	control  []byte // blocks that go out before the next packets
+	names    []byte // blocks that wait for the first interface
 	stats    []*pcapng.Statistics
 	lost     map[uint32]uint64 // packets that were skipped, by the first interface of their Pod
 	last     uint64            // time of the last packet that left
@@ -123,11 +124,19 @@ func (s *Stream) wake() {
 // Update adds a Pod once the name of its file is known.
 func (s *Stream) Update(u results.Update) { s.pods.Update(u) }
 
-// AddNames writes names of addresses before the next packets.
+// AddNames writes names of addresses before the next packets, and behind the first interface: editcap and mergecap 4.0 refuse other files.
 func (s *Stream) AddNames(n *pcapng.Names) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.control = pcapng.AppendNames(s.control, n)
+	s.names = pcapng.AppendNames(s.names, n)
+	s.addNames()
+}
+
+// addNames lets the names go out once there is an interface. The caller holds the lock.
+func (s *Stream) addNames() {
+	if len(s.stats) > 0 {
+		s.control, s.names = append(s.control, s.names...), nil
+	}
 }
 
 // Finish waits for the last packets of a capture that has ended, or returns soon if ctx has ended. It writes the end of the stream.

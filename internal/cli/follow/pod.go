@@ -64,6 +64,7 @@ func (p *pod) describe(i *pcapng.Interface) {
 	p.numbers = append(p.numbers, uint32(len(s.stats)))
 	s.stats = append(s.stats, nil)
 	s.control = pcapng.AppendInterface(s.control, i)
+	s.addNames()
 	s.lost[p.numbers[0]] += p.missed
 	p.missed = 0
 }

@@ -129,9 +129,6 @@ func (m *merger) header() error {
 		s.comments = sec.Comments
 	}
 	m.buf = AppendSection(m.buf[:0], &out)
-	if m.opts.Names != nil {
-		m.buf = AppendNames(m.buf, m.opts.Names)
-	}
 	return m.write(m.buf)
 }
 
@@ -206,6 +203,9 @@ func (m *merger) describe(s *mergeSource, i *Interface) error {
 	out.Comments = slices.Concat(s.note, i.Comments)
 	s.note = nil
 	m.buf = AppendInterface(m.buf[:0], &out)
+	if m.ifaces == 1 && m.opts.Names != nil { // editcap and mergecap 4.0 refuse a file with names before its first interface
+		m.buf = AppendNames(m.buf, m.opts.Names)
+	}
 	return m.write(m.buf)
 }
 

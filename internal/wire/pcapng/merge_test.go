@@ -298,6 +298,9 @@ func TestNamesInWireshark(t *testing.T) {
 	if err := os.WriteFile(path, merged.Bytes(), 0o600); err != nil {
 		t.Fatal(err)
 	}
+	edited := filepath.Join(t.TempDir(), "edited.pcapng")
+	wireshark.Run(t, "editcap", path, edited)
+	wireshark.Run(t, "mergecap", "-w", edited, path, path)
 	if got := wireshark.Run(t, "tshark", "-N", "n", "-r", path, "-T", "fields", "-e", "ip.src_host", "-e", "ip.dst_host"); strings.TrimSpace(got) != "shop/web-7d9\tweb.shop.svc" {
 		t.Errorf("tshark shows %q", got)
 	}

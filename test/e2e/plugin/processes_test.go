@@ -33,6 +33,15 @@ func TestPluginProcesses(t *testing.T) {
 		t.Fatalf("%v\n%s", err, out)
 	}
 	cluster.NoWarning(t, file)
+	// Wireshark's other programs read the names, the comments and the custom options, too.
+	merged, edited := filepath.Join(t.TempDir(), "merged.pcapng"), filepath.Join(t.TempDir(), "edited.pcapng")
+	for _, said := range []string{wireshark.Run(t, "mergecap", "-w", merged, file, file), wireshark.Run(t, "editcap", file, edited)} {
+		if said != "" {
+			t.Errorf("mergecap or editcap says %s", said)
+		}
+	}
+	cluster.NoWarning(t, merged)
+	cluster.NoWarning(t, edited)
 	comments := wireshark.Run(t, "tshark", "-r", file, "-T", "fields", "-e", "frame.comment")
 	for i := range pods {
 		pid := cluster.ProcessOfPod(t, &pods[i], "/workload")
