@@ -45,10 +45,12 @@ type waits struct {
 	process time.Duration // for a process of the Pod in a network namespace of its own
 	retry   time.Duration // between two attempts to find one
 	carrier time.Duration // for the carrier to connect
+	drain   time.Duration // for the carrier to end after SIGTERM
 }
 
-// A Pod that is intercepted runs already, so its process is missed only while it restarts.
-var defaultWaits = waits{process: 20 * time.Second, retry: 200 * time.Millisecond, carrier: 2 * time.Minute}
+// A Pod that is intercepted runs already, so its process is missed only while it restarts. The carrier drains its connections
+// for five seconds, and the kubelet kills both containers ten seconds after SIGTERM.
+var defaultWaits = waits{process: 20 * time.Second, retry: 200 * time.Millisecond, carrier: 2 * time.Minute, drain: 8 * time.Second}
 
 // Opener serves one carrier of one Pod.
 type Opener struct {
@@ -63,8 +65,8 @@ func New(o *Options, log *slog.Logger) *Opener {
 	return &Opener{options: *o, target: nodeTarget{uid: o.PodUID}, waits: defaultWaits, log: log}
 }
 
-// Run steers until the carrier or the Pod has gone, or ctx ends (SIGTERM), and returns the exit code. It writes a
-// handover.Outcome to the termination log.
+// Run steers until the carrier or the Pod has gone, or ctx ends (SIGTERM), and returns the exit code. After SIGTERM it serves its
+// carrier until that has ended, too. It writes a handover.Outcome to the termination log.
 func (o *Opener) Run(ctx context.Context) (code int) {
 	err := o.run(ctx)
 	outcome, code := conclude(err)
@@ -130,7 +132,25 @@ func (o *Opener) serve(ctx context.Context, p *pod) error {
 		return err
 	}
 	o.log.Info("Serving the carrier", "pod", o.options.PodName)
-	return session.Serve(ctx, p)
+	serving, end := context.WithCancelCause(context.WithoutCancel(ctx))
+	defer end(nil)
+	defer context.AfterFunc(ctx, func() { o.stop(context.Cause(ctx), p, end) })()
+	err = session.Serve(serving, p)
+	if errors.Is(context.Cause(ctx), errStopped) && errors.Is(err, handover.ErrCarrierGone) {
+		return errStopped
+	}
+	return err
+}
+
+// stop ends the session. After SIGTERM, which the carrier gets at the same time, it only ends steering: the carrier still dials the
+// app for connections that it has accepted, and then ends the session itself.
+func (o *Opener) stop(cause error, p *pod, end context.CancelCauseFunc) {
+	if !errors.Is(cause, errStopped) {
+		end(cause)
+		return
+	}
+	p.stop()
+	time.AfterFunc(o.waits.drain, func() { end(cause) })
 }
 
 // errNoCarrier says that no carrier has connected.

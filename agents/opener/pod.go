@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"net/netip"
 	"os"
+	"sync"
 
 	"golang.org/x/sys/unix"
 
@@ -27,6 +28,10 @@ type pod struct {
 	log     *slog.Logger
 	// listeners are open until they are handed over.
 	listeners []*os.File
+
+	mu sync.Mutex
+	// stopped: steering has ended for good.
+	stopped bool
 }
 
 // open makes the listeners and attaches the program, which steers no port yet.
@@ -134,6 +139,11 @@ func (p *pod) Dial(ctx context.Context, to netip.AddrPort, scope uint32) (*os.Fi
 
 // Answering implements handover.Pod. The app gets new connections while the carrier is frozen.
 func (p *pod) Answering(yes bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.stopped {
+		return
+	}
 	change := p.program.Detach
 	if yes {
 		change = func() error { return p.program.Attach(p.ns) }
@@ -145,5 +155,20 @@ func (p *pod) Answering(yes bool) {
 	p.log.Warn("The carrier answers or has stopped answering", "answers", yes)
 }
 
+// stop ends steering for good, and leaves dialing to the carrier.
+func (p *pod) stop() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.stopped = true
+	if err := p.program.Detach(); err != nil {
+		p.log.Error("Ending the steering failed", "error", err)
+	}
+}
+
 // close detaches and frees everything.
-func (p *pod) close() error { return errors.Join(p.closeListeners(), p.program.Close()) }
+func (p *pod) close() error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.stopped = true
+	return errors.Join(p.closeListeners(), p.program.Close())
+}

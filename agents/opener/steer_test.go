@@ -35,6 +35,7 @@ func TestSteer(t *testing.T) {
 		"opener killed":           survivesOpener,
 		"opener frozen":           survivesFrozenOpener,
 		"opener stopped":          stops,
+		"opener stopped alone":    stopsAlone,
 		"Pod gone":                endsWithPod,
 	}
 	for setting, keep := range settings(t) {
@@ -245,11 +246,23 @@ func survivesFrozenOpener(w *world) {
 	w.ends(ExitCarrierGone, handover.ReasonCarrierGone)
 }
 
+// The kubelet stops both containers at once. The carrier still dials the app for connections that it has accepted.
 func stops(w *world) {
 	t := w.t
 	w.steered()
 	w.signal(w.opener, syscall.SIGTERM)
 	answers(t, w.node, podIP+":"+appPort, "APP")
+	if got := w.tell("dial 127.0.0.1:" + appPort); !strings.HasPrefix(got, "APP ") {
+		t.Errorf("a dial while the opener stops: %s", got)
+	}
+	_ = w.carrier.in.Close()
+	w.ends(ExitEnded, handover.ReasonStopped)
+}
+
+// A carrier that goes on is left after a while.
+func stopsAlone(w *world) {
+	w.steered()
+	w.signal(w.opener, syscall.SIGTERM)
 	w.says("gone")
 	w.ends(ExitEnded, handover.ReasonStopped)
 }
