@@ -48,9 +48,8 @@ type waits struct {
 	drain   time.Duration // for the carrier to end after SIGTERM
 }
 
-// A Pod that is intercepted runs already, so its process is missed only while it restarts. The carrier drains its connections
-// for five seconds, and the kubelet kills both containers ten seconds after SIGTERM.
-var defaultWaits = waits{process: 20 * time.Second, retry: 200 * time.Millisecond, carrier: 2 * time.Minute, drain: 8 * time.Second}
+// A Pod that is intercepted runs already, so its process is missed only while it restarts.
+var defaultWaits = waits{process: 20 * time.Second, retry: 200 * time.Millisecond, carrier: 2 * time.Minute, drain: handover.DrainTime}
 
 // Opener serves one carrier of one Pod.
 type Opener struct {

@@ -15,6 +15,7 @@ import (
 	sondev1 "github.com/sonde-operator/sonde/api/v1alpha1"
 	"github.com/sonde-operator/sonde/internal/kind"
 	"github.com/sonde-operator/sonde/internal/naming"
+	"github.com/sonde-operator/sonde/internal/wire/handover"
 	"github.com/sonde-operator/sonde/internal/wire/tunnel"
 )
 
@@ -25,8 +26,8 @@ const KindCarrier = "Carrier"
 const (
 	// carrierDeadline is longer than any InterceptRequest lasts. It ends carriers if no operator comes back.
 	carrierDeadline = 24*time.Hour + Margin
-	// carrierGrace in seconds is longer than a carrier waits for the connections that go through it (5 s).
-	carrierGrace = 8
+	// carrierGrace in seconds leaves time after the drain to write the termination message.
+	carrierGrace = int64(handover.DrainTime/time.Second) + 2
 	// carrierKept is how long an ended carrier's Job is kept if no operator deletes it.
 	carrierKept = time.Hour
 	// carrierPrefix bounds the beginning of a carrier's name in bytes. It leaves room for a part of the Pod's UID.

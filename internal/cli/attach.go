@@ -88,7 +88,7 @@ func (p *plugin) collect(ctx context.Context, conn *connection, c v1alpha1.Captu
 	s := capture.NewState(c, p.clock.Now())
 	var addresses *addressNames
 	if opts.out.Form == capture.PCAPNG && !opts.out.Separate {
-		addresses = newAddressNames(ctx, conn.client, c)
+		addresses = newAddressNames(ctx, conn.names, c)
 	}
 	with, err := p.newCompanions(ctx, endpoint, display, addresses, c, opts)
 	if err != nil {

@@ -13,6 +13,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/sonde-operator/sonde/api/v1alpha1"
+	"github.com/sonde-operator/sonde/internal/cli/names"
 	"github.com/sonde-operator/sonde/internal/kind"
 )
 
@@ -20,6 +21,7 @@ import (
 type connection struct {
 	client    client.WithWatch
 	config    *rest.Config
+	names     names.Source
 	namespace string
 }
 
@@ -38,7 +40,11 @@ func (p *plugin) connect() (*connection, error) {
 	if err != nil {
 		return nil, fmt.Errorf("connect to the cluster: %w", err)
 	}
-	return &connection{client: c, config: config, namespace: namespace}, nil
+	n, err := names.NewSource(config)
+	if err != nil {
+		return nil, err
+	}
+	return &connection{client: c, config: config, names: n, namespace: namespace}, nil
 }
 
 func scheme() *runtime.Scheme {

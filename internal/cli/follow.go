@@ -72,7 +72,7 @@ func (p *plugin) followPackets(ctx context.Context, name string, o streamOptions
 	display := p.display()
 	endpoint.OnBusy = func(reason string) { display.PrintLine("Waiting for packets: " + reason) }
 	s := capture.NewState(c, p.clock.Now())
-	go newAddressNames(ctx, conn.client, c).stream(ctx, stream.stream.AddNames)
+	go newAddressNames(ctx, conn.names, c).stream(ctx, stream.stream.AddNames)
 	follower := &capture.Follower{
 		Client: conn.client, Progress: endpoint.Progress, OnUpdate: stream.update, Display: display, Clock: p.clock, Refresh: refresh, Retry: retry,
 	}

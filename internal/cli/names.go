@@ -5,8 +5,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"sigs.k8s.io/controller-runtime/pkg/client"
-
 	"github.com/sonde-operator/sonde/api/v1alpha1"
 	"github.com/sonde-operator/sonde/internal/cli/names"
 	"github.com/sonde-operator/sonde/internal/cli/report"
@@ -25,9 +23,9 @@ type addressNames struct {
 	first    chan struct{}
 }
 
-// newAddressNames begins to look up names, if the files of c are to be merged and have packets.
-func newAddressNames(ctx context.Context, c client.Reader, of v1alpha1.Capture) *addressNames {
-	n := &addressNames{Directory: names.New(c, targetNamespace(of)), live: !of.CaptureStatus().Phase.Final(), first: make(chan struct{})}
+// newAddressNames begins to look up names, if the files of the capture are to be merged and have packets.
+func newAddressNames(ctx context.Context, from names.Source, of v1alpha1.Capture) *addressNames {
+	n := &addressNames{Directory: names.New(from, targetNamespace(of)), live: !of.CaptureStatus().Phase.Final(), first: make(chan struct{})}
 	go func() {
 		defer close(n.first)
 		if n.live {

@@ -13,7 +13,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/sonde-operator/sonde/internal/wire/pcapng"
 )
@@ -29,7 +28,7 @@ const (
 
 // Directory collects the names of addresses during a capture. It is safe for concurrent use.
 type Directory struct {
-	client    client.Reader
+	source    Source
 	namespace string
 
 	mu sync.Mutex
@@ -42,8 +41,8 @@ type Directory struct {
 }
 
 // New returns a Directory of the namespace and, if the user may list them, of all others.
-func New(c client.Reader, namespace string) *Directory {
-	return &Directory{client: c, namespace: namespace, names: map[netip.Addr]string{}, sent: map[netip.Addr]bool{}}
+func New(from Source, namespace string) *Directory {
+	return &Directory{source: from, namespace: namespace, names: map[netip.Addr]string{}, sent: map[netip.Addr]bool{}}
 }
 
 // Existed reports whether an object had its addresses at the time of the capture.
@@ -64,54 +63,52 @@ func (d *Directory) Refresh(ctx context.Context, existed Existed) {
 }
 
 func (d *Directory) pods(ctx context.Context, existed Existed) error {
-	return d.list(ctx, func() client.ObjectList { return &corev1.PodList{} }, func(l client.ObjectList) {
-		for _, p := range l.(*corev1.PodList).Items {
-			if p.Spec.HostNetwork || ended(&p) || !existed(p.CreationTimestamp.Time, string(p.UID)) {
-				continue // the addresses are the node's, or may be another Pod's by now
-			}
-			for _, ip := range p.Status.PodIPs {
-				d.add(ip.IP, p.Namespace+"/"+p.Name)
-			}
+	return d.list(ctx, "pods", func(p *object) {
+		if p.Spec.HostNetwork || p.ended() || !existed(p.Metadata.CreationTimestamp, p.Metadata.UID) {
+			return // the addresses are the node's, or may be another Pod's by now
+		}
+		for _, ip := range p.Status.PodIPs {
+			d.add(ip.IP, p.Metadata.Namespace+"/"+p.Metadata.Name)
 		}
 	})
 }
 
-func ended(p *corev1.Pod) bool {
-	return p.Status.Phase == corev1.PodSucceeded || p.Status.Phase == corev1.PodFailed
+func (o *object) ended() bool {
+	return o.Status.Phase == corev1.PodSucceeded || o.Status.Phase == corev1.PodFailed
 }
 
 func (d *Directory) services(ctx context.Context, existed Existed) error {
-	return d.list(ctx, func() client.ObjectList { return &corev1.ServiceList{} }, func(l client.ObjectList) {
-		for _, s := range l.(*corev1.ServiceList).Items {
-			if !existed(s.CreationTimestamp.Time, string(s.UID)) {
-				continue
-			}
-			for _, ip := range s.Spec.ClusterIPs { // "None" is no address
-				d.add(ip, s.Name+"."+s.Namespace+".svc")
-			}
+	return d.list(ctx, "services", func(s *object) {
+		if !existed(s.Metadata.CreationTimestamp, s.Metadata.UID) {
+			return
+		}
+		for _, ip := range s.Spec.ClusterIPs { // "None" is no address
+			d.add(ip, s.Metadata.Name+"."+s.Metadata.Namespace+".svc")
 		}
 	})
 }
 
-// list calls each with the pages of a list of all namespaces, or of d.namespace if the user may list nothing else.
-func (d *Directory) list(ctx context.Context, empty func() client.ObjectList, each func(client.ObjectList)) error {
-	where := []client.ListOption{client.Limit(page)}
+// list calls each with the objects of all namespaces, or of d.namespace if the user may list nothing else.
+func (d *Directory) list(ctx context.Context, resource string, each func(*object)) error {
+	namespace, token := "", ""
 	if d.local {
-		where = append(where, client.InNamespace(d.namespace))
+		namespace = d.namespace
 	}
-	next := ""
 	for range maxPages {
-		l := empty()
-		err := d.client.List(ctx, l, append(slices.Clip(where), client.Continue(next))...)
+		l, err := d.source.List(ctx, resource, namespace, token)
 		if apierrors.IsForbidden(err) && !d.local {
 			d.local = true
-			return d.list(ctx, empty, each)
+			return d.list(ctx, resource, each)
 		}
 		if err != nil {
 			return err
 		}
-		each(l)
-		if next = l.GetContinue(); next == "" {
+		token, err = decode(l, each)
+		_ = l.Close()
+		switch {
+		case err != nil:
+			return fmt.Errorf("read a list of %s: %w", resource, err)
+		case token == "":
 			return nil
 		}
 	}

@@ -1,8 +1,12 @@
 package names
 
 import (
+	"bytes"
 	"context"
+	"encoding/json"
 	"fmt"
+	"io"
+	"runtime"
 	"strings"
 	"testing"
 	"time"
@@ -12,9 +16,6 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
-	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/client/fake"
-	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
 	"github.com/sonde-operator/sonde/internal/wire/pcapng"
 )
@@ -31,6 +32,32 @@ func pod(name string, created time.Time, ips ...string) *corev1.Pod {
 
 func service(name string, ips ...string) *corev1.Service {
 	return &corev1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: name, CreationTimestamp: metav1.NewTime(noon)}, Spec: corev1.ServiceSpec{ClusterIPs: ips}}
+}
+
+// cluster is a Source of Pods and Services. Lists of other namespaces than allowed are forbidden; all are allowed if it is nil.
+type cluster struct {
+	pods     []corev1.Pod
+	services []corev1.Service
+	allowed  *string
+}
+
+func (c *cluster) List(_ context.Context, resource, namespace, _ string) (io.ReadCloser, error) {
+	if c.allowed != nil && namespace != *c.allowed {
+		return nil, apierrors.NewForbidden(corev1.Resource(resource), "", nil)
+	}
+	var list any = corev1.PodList{TypeMeta: metav1.TypeMeta{Kind: "PodList", APIVersion: "v1"}, Items: c.pods}
+	if resource == "services" {
+		list = corev1.ServiceList{Items: c.services}
+	}
+	b, err := json.Marshal(list)
+	return io.NopCloser(bytes.NewReader(b)), err
+}
+
+// sourceFunc is a Source.
+type sourceFunc func() string
+
+func (f sourceFunc) List(context.Context, string, string, string) (io.ReadCloser, error) {
+	return io.NopCloser(strings.NewReader(f())), nil
 }
 
 // always is an Existed.
@@ -51,10 +78,10 @@ func shown(n *pcapng.Names) []string {
 func TestRefresh(t *testing.T) {
 	host, over := pod("host", noon, "192.0.2.1"), pod("over", noon, "10.0.0.9")
 	host.Spec.HostNetwork, over.Status.Phase = true, corev1.PodSucceeded
-	c := fake.NewClientBuilder().WithObjects(
-		pod("web-1", noon, "10.0.0.2", "fd00::2"), pod("starting", noon), host, over, service("web", "10.96.0.1"), service("headless", "None"),
-	).Build()
-	d := New(c, "shop")
+	d := New(&cluster{
+		pods:     []corev1.Pod{*pod("web-1", noon, "10.0.0.2", "fd00::2"), *pod("starting", noon), *host, *over},
+		services: []corev1.Service{*service("web", "10.96.0.1"), *service("headless", "None")},
+	}, "shop")
 	d.Refresh(t.Context(), always)
 	want := []string{"10.0.0.2 shop/web-1", "10.96.0.1 web.shop.svc", "fd00::2 shop/web-1"}
 	if diff := cmp.Diff(want, shown(d.Names())); diff != "" {
@@ -67,19 +94,13 @@ func TestRefresh(t *testing.T) {
 
 // An address that changes hands has no name.
 func TestAddressOfTwoPods(t *testing.T) {
-	first := pod("web-1", noon, "10.0.0.2")
-	c := fake.NewClientBuilder().WithObjects(first, pod("db", noon, "10.0.0.3")).Build()
+	c := &cluster{pods: []corev1.Pod{*pod("web-1", noon, "10.0.0.2"), *pod("db", noon, "10.0.0.3")}}
 	d := New(c, "shop")
 	d.Refresh(t.Context(), always)
 	if got := len(d.News().Records); got != 2 {
 		t.Errorf("%d names at first, want 2", got)
 	}
-	if err := c.Delete(t.Context(), first); err != nil {
-		t.Fatal(err)
-	}
-	if err := c.Create(t.Context(), pod("web-2", noon, "10.0.0.2")); err != nil {
-		t.Fatal(err)
-	}
+	c.pods[0] = *pod("web-2", noon, "10.0.0.2")
 	d.Refresh(t.Context(), always)
 	if diff := cmp.Diff([]string{"10.0.0.3 shop/db"}, shown(d.Names())); diff != "" {
 		t.Errorf("names (-want +got):\n%s", diff)
@@ -93,15 +114,7 @@ func TestAddressOfTwoPods(t *testing.T) {
 func TestForbidden(t *testing.T) {
 	for allowed, want := range map[string]int{"shop": 1, "other": 0} {
 		t.Run(allowed, func(t *testing.T) {
-			c := interceptor.NewClient(fake.NewClientBuilder().WithObjects(pod("web-1", noon, "10.0.0.2")).Build(), interceptor.Funcs{
-				List: func(ctx context.Context, c client.WithWatch, l client.ObjectList, opts ...client.ListOption) error {
-					o := client.ListOptions{}
-					if o.ApplyOptions(opts); o.Namespace != allowed {
-						return apierrors.NewForbidden(corev1.Resource("pods"), "", nil)
-					}
-					return c.List(ctx, l, opts...)
-				},
-			})
+			c := &cluster{pods: []corev1.Pod{*pod("web-1", noon, "10.0.0.2")}, allowed: &allowed}
 			d := New(c, "shop")
 			d.Refresh(t.Context(), always)
 			if got := len(shown(d.Names())); got != want {
@@ -117,17 +130,44 @@ func TestForbidden(t *testing.T) {
 // A large cluster is not read whole, and the note says so.
 func TestManyPages(t *testing.T) {
 	requests := 0
-	c := interceptor.NewClient(fake.NewClientBuilder().Build(), interceptor.Funcs{
-		List: func(_ context.Context, _ client.WithWatch, l client.ObjectList, _ ...client.ListOption) error {
-			requests++
-			l.SetContinue("more")
-			return nil
-		},
-	})
-	d := New(c, "shop")
+	d := New(sourceFunc(func() string {
+		requests++
+		return `{"metadata": {"continue": "more"}, "items": null}`
+	}), "shop")
 	d.Refresh(t.Context(), always)
 	if requests != 2*maxPages || !strings.Contains(d.Note(), "more than 10000") {
 		t.Errorf("%d requests, note %q", requests, d.Note())
+	}
+}
+
+// A tenant's huge Pod takes little memory of others who list it.
+func TestNamesOfLargePods(t *testing.T) {
+	const terms, pods = 700_000, 4
+	huge := `{"metadata": {"name": "huge"}, "spec": {"affinity": [` + strings.Repeat("{},", terms) + `{}]}, "status": {"podIPs": [{"ip": "10.0.0.9"}]}}`
+	d := New(sourceFunc(func() string {
+		return `{"kind": "List", "apiVersion": "v1", "items": [` + strings.Repeat(huge+",", pods) + huge + `]}`
+	}), "shop")
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	d.Refresh(t.Context(), always)
+	runtime.ReadMemStats(&after)
+	if got := shown(d.Names()); len(got) != 1 {
+		t.Errorf("names %v", got)
+	}
+	// Two lists, which are made here, and the decoder's buffer of one object. As corev1.Pod each would take 32 MiB.
+	if got := (after.TotalAlloc - before.TotalAlloc) >> 20; got > 80 {
+		t.Errorf("%d MiB are allocated", got)
+	}
+}
+
+// What is no list is an error.
+func TestBrokenList(t *testing.T) {
+	for _, text := range []string{"", "[]", `{"items": {}}`, `{"items": [{"metadata": `, `{"items": [1]}`, `{"metadata": 1}`} {
+		d := New(sourceFunc(func() string { return text }), "shop")
+		d.Refresh(t.Context(), always)
+		if note := d.Note(); !strings.Contains(note, "read a list of pods") {
+			t.Errorf("%s: note %q", text, note)
+		}
 	}
 }
 
