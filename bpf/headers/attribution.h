@@ -15,6 +15,7 @@
 
 #define ETHERTYPE_IPV4 0x0800
 #define ETHERTYPE_IPV6 0x86dd
+#define SOCK_STREAM 1
 #define IPPROTO_TCP 6
 #define IPPROTO_UDP 17
 #define FRAGMENT_OFFSET 0x1fff
@@ -61,24 +62,46 @@ struct {
 /* Packets whose process the next scan may find. */
 __u64 doubts = 0;
 
-/*
- * Returns the owner of a socket, and the address of the socket that has it. The connections of an MPTCP socket are the kernel's
- * own sockets. One that has inherited its owner is asked for its MPTCP socket, too, which a scan may have found.
- */
-static __always_inline struct owner *owner_of(struct bpf_sock *sk, __u64 *address)
+/* Returns a socket as a number: the verifier forbids arithmetic with the pointer itself. */
+static __always_inline void *plain(struct bpf_sock *sk)
 {
-	struct owner *o = bpf_sk_storage_get(&owners, sk, 0, 0), *above;
-	struct mptcp_sock *m;
+	void *s = 0;
 
-	*address = (__u64)sk;
-	if (o && o->address == *address)
-		return o;
-	m = bpf_skc_to_mptcp_sock(sk);
-	above = m ? bpf_sk_storage_get(&owners, m, 0, 0) : 0;
-	if (!above)
-		return o;
-	*address = (__u64)m;
-	return above;
+	bpf_probe_read_kernel(&s, sizeof(s), &sk);
+	return s;
+}
+
+/*
+ * Returns the address of the MPTCP socket that has a TCP connection; zero if none has it. The helper bpf_skc_to_mptcp_sock would
+ * do the same, but it takes the raw socket by which the kernel sends resets for a connection, reads past its end, and so can
+ * crash the node (seen with Linux 6.1). A global function is verified once, not at each place of its use.
+ */
+__noinline __u64 mptcp_socket(__u64 connection)
+{
+	struct mptcp_subflow_context *subflow = 0;
+
+	if (!bpf_core_field_exists(subflow->conn) || !BPF_CORE_READ((struct tcp_sock___mptcp *)connection, is_mptcp))
+		return 0;
+	subflow = BPF_CORE_READ((struct inet_connection_sock *)connection, icsk_ulp_data);
+	return subflow ? (__u64)BPF_CORE_READ(subflow, conn) : 0;
+}
+
+/*
+ * Returns the claim of the MPTCP socket that has a connection, which a scan may have found: the connection is the kernel's own
+ * socket.
+ */
+static __always_inline struct mptcp_claim *claim_above(struct bpf_sock *sk, __u64 *address)
+{
+	__u64 m, cookie;
+
+	if (sk->type != SOCK_STREAM || sk->protocol != IPPROTO_TCP)
+		return 0;
+	m = mptcp_socket((__u64)plain(sk));
+	if (!m)
+		return 0;
+	cookie = BPF_CORE_READ((struct sock___process *)m, __sk_common.skc_cookie.counter);
+	*address = m;
+	return bpf_map_lookup_elem(&mptcp_claims, &cookie);
 }
 
 /* Returns the slot of a claim, if it is valid but for passed sockets. */
@@ -96,15 +119,28 @@ static __always_inline __u32 slot_by_claim(__u64 claim)
 /* Returns the slot of a socket's claim, if the claim is valid. */
 static __always_inline __u32 slot_by_socket(struct bpf_sock *sk, __u64 *claim)
 {
-	struct owner *o;
-	__u64 address;
+	struct owner *o = bpf_sk_storage_get(&owners, sk, 0, 0);
+	__u64 address = (__u64)sk, before;
+	struct mptcp_claim *above = 0;
+	bool own = o && o->address == address;
 
 	*claim = REASON_UNSEEN;
-	o = owner_of(sk, &address);
-	if (!o)
+	if (!own)	/* it has none, or its listener's */
+		above = claim_above(sk, &address);
+	if (above) {
+		own = true;
+		*claim = *(volatile __u64 *)&above->claim;
+		before = above->passes;
+	} else if (o) {
+		address = (__u64)sk;
+		*claim = *(volatile __u64 *)&o->claim;
+		before = o->passes;
+	} else {
 		return REASON_UNSEEN;
-	*claim = *(volatile __u64 *)&o->claim;
-	return was_passed(o, &address) ? REASON_PASSED : slot_by_claim(*claim);
+	}
+	if (!own && listener_pass > before) /* it may have been passed with its listener */
+		return REASON_PASSED;
+	return passed_after(&address, before) ? REASON_PASSED : slot_by_claim(*claim);
 }
 
 /* Returns a full socket: of a connection that is not yet established, the listener. */
@@ -119,7 +155,7 @@ static __always_inline __u32 slot_of_sender(struct __sk_buff *skb)
 {
 	struct bpf_sock *sk = skb->sk, *full;
 	struct socket___packet *socket;
-	struct sock___packet *s = 0;
+	struct sock___packet *s;
 	__u64 claim;
 	__u32 slot;
 
@@ -131,7 +167,7 @@ static __always_inline __u32 slot_of_sender(struct __sk_buff *skb)
 	slot = slot_by_socket(full, &claim);
 	if (slot != REASON_UNSEEN)
 		return slot;
-	bpf_probe_read_kernel(&s, sizeof(s), &sk); /* the verifier forbids arithmetic with sk itself */
+	s = plain(sk);
 	socket = BPF_CORE_READ(s, sk_socket);
 	return socket && !BPF_CORE_READ(socket, file) ? REASON_KERNEL : slot;
 }

@@ -160,17 +160,22 @@ struct holding {
 
 const struct holding *holding_type __attribute__((unused));
 
+/* Whether the socket at an address was passed after a number of passes. */
+static __always_inline bool passed_after(__u64 *address, __u64 before)
+{
+	__u64 *n = passes ? bpf_map_lookup_elem(&passed, address) : 0;
+
+	return n && *n > before;
+}
+
 /* Whether a socket may have been passed since its claim was made. */
 static __always_inline bool was_passed(struct owner *o, __u64 *address)
 {
-	__u64 *n;
-
 	if (!passes)
 		return false;
 	if (o->address != *address && listener_pass > o->passes) /* it may have been passed with its listener */
 		return true;
-	n = bpf_map_lookup_elem(&passed, address);
-	return n && *n > o->passes;
+	return passed_after(address, o->passes);
 }
 
 /* Notes the address of a process's network namespace, if it is the Pod's. */

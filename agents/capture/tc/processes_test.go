@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/asm"
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/sonde-operator/sonde/agents/capture/backend"
@@ -64,3 +65,18 @@ func TestProcessesAreLoadedIfWanted(t *testing.T) {
 func names(c *ebpf.Collection) []string { return slices.Sorted(maps.Keys(c.Programs)) }
 
 func sorted(names []string) []string { return slices.Sorted(slices.Values(names)) }
+
+// The kernel's helper takes a raw socket for a connection of MPTCP, and reads past its end.
+func TestMPTCPHelperIsNotCalled(t *testing.T) {
+	spec, err := loadNamed()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, p := range spec.Programs {
+		for _, i := range p.Instructions {
+			if i.IsBuiltinCall() && asm.BuiltinFunc(i.Constant) == asm.FnSkcToMptcpSock {
+				t.Errorf("%s calls bpf_skc_to_mptcp_sock", name)
+			}
+		}
+	}
+}
