@@ -27,9 +27,10 @@ func runStowaway(ctx context.Context, args []string, log *slog.Logger) (int, err
 		cfg.ManagerKey = tunnel.PublicKey(s)
 		return nil
 	})
+	key := flags.String("identity-key", "", "the public `key` that the manager expects")
 	clients := flags.String("listen-clients", fmt.Sprintf(":%d", tunnel.ClientPort), "`address` for developers' machines")
 	peers := flags.String("listen-peers", fmt.Sprintf(":%d", tunnel.PeerPort), "`address` for the manager and the carriers")
-	if err := parse(flags, args, "identity", "manager-key"); err != nil {
+	if err := parse(flags, args, "identity", "identity-key", "manager-key"); err != nil {
 		return exitUsage, err
 	}
 	text, err := os.ReadFile(*identity)
@@ -38,6 +39,10 @@ func runStowaway(ctx context.Context, args []string, log *slog.Logger) (int, err
 	}
 	if cfg.Identity, err = tunnel.ParseIdentity(text); err != nil {
 		return 1, err
+	}
+	// The kubelet mounts the Secret again when it restarts this container.
+	if string(cfg.Identity.Key) != *key {
+		return 1, fmt.Errorf("the Secret has key %s, but the Deployment expects %s: the Secret is older or newer than this Pod, and is read again", cfg.Identity.Key, *key)
 	}
 	cfg.ListenClients = func(ctx context.Context) (net.Listener, error) {
 		return (&net.ListenConfig{}).Listen(ctx, "tcp", *clients)

@@ -22,16 +22,18 @@ func TestStowawayFlags(t *testing.T) {
 	if err := os.WriteFile(file, text, 0o600); err != nil {
 		t.Fatal(err)
 	}
+	key := string(identity.Key)
 	for name, tc := range map[string]struct {
 		args     []string
 		wantCode int
 		want     string
 	}{
-		"no key":        {args: []string{"--identity", file}, wantCode: exitUsage, want: "--manager-key is missing"},
-		"bad key":       {args: []string{"--identity", file, "--manager-key", "x"}, wantCode: exitUsage, want: "write the 44 characters"},
-		"no file":       {args: []string{"--identity", file + "x", "--manager-key", string(identity.Key)}, wantCode: 1, want: "read the identity"},
-		"not confined":  {args: []string{"--identity", file, "--manager-key", string(identity.Key)}, wantCode: 1, want: "refuses to run unconfined"},
-		"not a PEM":     {args: []string{"--identity", os.Args[0], "--manager-key", string(identity.Key)}, wantCode: 1, want: "parse identity"},
+		"no key":        {args: []string{"--identity", file}, wantCode: exitUsage, want: "--identity-key, --manager-key"},
+		"bad key":       {args: []string{"--identity", file, "--identity-key", key, "--manager-key", "x"}, wantCode: exitUsage, want: "write the 44 characters"},
+		"no file":       {args: []string{"--identity", file + "x", "--identity-key", key, "--manager-key", key}, wantCode: 1, want: "read the identity"},
+		"not confined":  {args: []string{"--identity", file, "--identity-key", key, "--manager-key", key}, wantCode: 1, want: "refuses to run unconfined"},
+		"an older key":  {args: []string{"--identity", file, "--identity-key", "x", "--manager-key", key}, wantCode: 1, want: "but the Deployment expects x"},
+		"not a PEM":     {args: []string{"--identity", os.Args[0], "--identity-key", key, "--manager-key", key}, wantCode: 1, want: "parse identity"},
 		"another value": {args: []string{"x"}, wantCode: exitUsage, want: "is not a flag"},
 	} {
 		t.Run(name, func(t *testing.T) {

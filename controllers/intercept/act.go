@@ -161,7 +161,7 @@ func (r *Reconciler) ensureStowaway(ctx context.Context, o *observation) error {
 	if applied {
 		return nil
 	}
-	deployment := agentjob.Stowaway(r.Options, platform.AppliedOwners(owner), o.stowaway.managerKey)
+	deployment := agentjob.Stowaway(r.Options, platform.AppliedOwners(owner), o.stowaway.key, o.stowaway.managerKey)
 	if err := r.Apply(ctx, deployment, fieldOwner, client.ForceOwnership); err != nil {
 		return wrap("apply Stowaway's Deployment", err)
 	}

@@ -42,11 +42,13 @@ func stowawaySelector() map[string]string {
 	return map[string]string{sondev1.LabelAppName: "sonde", labelComponent: ComponentStowaway}
 }
 
-// StowawaySecret returns the Secret with the keys of Stowaway and of the manager. It is created once.
+// StowawaySecret returns the Secret with the keys of Stowaway and of the manager. It is created once. It is not immutable: the
+// kubelet does not watch such a Secret, and would give a Pod that starts before the last Stowaway's has gone the old one of the same
+// name.
 func StowawaySecret(o Options, owners []metav1.OwnerReference, stowaway, manager []byte) *corev1.Secret {
 	return &corev1.Secret{
 		ObjectMeta: metav1.ObjectMeta{Name: tunnel.Name, Namespace: o.Namespace, Labels: stowawayLabels(), OwnerReferences: owners},
-		Immutable:  new(true), Type: corev1.SecretTypeOpaque,
+		Type:       corev1.SecretTypeOpaque,
 		Data: map[string][]byte{SecretStowaway: stowaway, SecretStowawayManager: manager},
 	}
 }
@@ -61,10 +63,11 @@ func StowawayService(o Options, owners []*metaac.OwnerReferenceApplyConfiguratio
 		))
 }
 
-// Stowaway returns the Deployment of the tunnel's end in the cluster. It has no right and no token. managerKey may push its state.
-func Stowaway(o Options, owners []*metaac.OwnerReferenceApplyConfiguration, managerKey tunnel.PublicKey) *appsac.DeploymentApplyConfiguration {
+// Stowaway returns the Deployment of the tunnel's end in the cluster. It has no right and no token. It starts only with its own key,
+// and managerKey may push its state.
+func Stowaway(o Options, owners []*metaac.OwnerReferenceApplyConfiguration, key, managerKey tunnel.PublicKey) *appsac.DeploymentApplyConfiguration {
 	container := coreac.Container().WithName("stowaway").WithImage(o.Image).WithImagePullPolicy(corev1.PullIfNotPresent).
-		WithCommand("/agent").WithArgs("stowaway", "--identity", identityDir+"/"+SecretStowaway, "--manager-key", string(managerKey)).
+		WithCommand("/agent").WithArgs("stowaway", "--identity", identityDir+"/"+SecretStowaway, "--identity-key", string(key), "--manager-key", string(managerKey)).
 		WithEnv(coreac.EnvVar().WithName("GOMEMLIMIT").WithValue(strconv.Itoa(stowawayMemory*3/4))).
 		WithPorts(
 			coreac.ContainerPort().WithName(tunnel.ClientPortName).WithContainerPort(tunnel.ClientPort),

@@ -90,6 +90,21 @@ func TestInterceptEveryConnection(t *testing.T) {
 	cluster.NoIntercepts(t, time.Minute)
 }
 
+// TestInterceptAgain: an intercept that begins while the Pods of the last one are still ending works as any other. Stowaway's new Pod
+// must not get the old one's Secret.
+func TestInterceptAgain(t *testing.T) {
+	ns := cluster.Namespace(t, nil)
+	pods := cluster.ReadyPods(t, cluster.Deployment(t, ns, "web", 1, "serve"), 1)
+	asker := cluster.Pod(t, ns, "asker", cluster.PodSpec("idle"))
+	to := cluster.Laptop(t, "laptop")
+	for range 6 {
+		i := cluster.Intercept(t, ns, "web", 1, "--to", to)
+		want(t, asker, pods, "", "laptop")
+		i.Interrupt(t)
+	}
+	cluster.NoIntercepts(t, time.Minute)
+}
+
 // TestInterceptLostClient: when the developer's process is killed, the app answers within 4 seconds.
 func TestInterceptLostClient(t *testing.T) {
 	ns := cluster.Namespace(t, nil)
