@@ -1,4 +1,4 @@
-// Package layout checks the layers of the tree: imports run one way.
+// Package layout checks the layers of the tree, whose imports run one way, and the links of the documentation.
 package layout
 
 import (
