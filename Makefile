@@ -25,7 +25,7 @@ LINT   := go tool -modfile=hack/lint/go.mod golangci-lint
 # operator-sdk and opm take minutes to build the first time, so only the targets that need them build them.
 OLM_BIN := $(CACHE)/olm
 # Files that `make generate` and `make bundle` write. Do not edit them by hand.
-GENERATED := api client config/crd/bases config/rbac/role.yaml config/olmv1 bundle bundle.Dockerfile '*_bpfel.go' '*_bpfel.o' 'internal/cli/htmlreport/assets/uPlot*'
+GENERATED := api client docs/reasons.md config/crd/bases config/rbac/role.yaml config/olmv1 bundle bundle.Dockerfile '*_bpfel.go' '*_bpfel.o' 'internal/cli/htmlreport/assets/uPlot*'
 
 export CGO_ENABLED ?= 0
 # One set of flags for builds and tests, so that they share the build cache.
@@ -236,12 +236,13 @@ uninstall: ## Remove the operator and all of its objects.
 
 ##@ Development
 .PHONY: generate
-generate: ## Regenerate deepcopy functions, CRDs, RBAC, the typed client, BPF programs and the chart library.
+generate: ## Regenerate deepcopy functions, CRDs, RBAC, the typed client, the table of reasons, BPF programs and the chart library.
 	@go generate ./agents/...
 	@$(TOOL) controller-gen object paths=./api/...
 	@$(TOOL) controller-gen crd paths=./api/... output:crd:artifacts:config=config/crd/bases
 	@$(TOOL) controller-gen rbac:roleName=sonde-manager paths=. paths=./controllers/... paths=./webhooks/... paths=./internal/... output:rbac:artifacts:config=config/rbac
 	@hack/client.sh
+	@go run ./hack/reasons | hack/section.sh docs/reasons.md reasons
 	@hack/reportpage/build.sh
 
 .PHONY: verify

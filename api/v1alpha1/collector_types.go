@@ -273,8 +273,8 @@ const (
 	ReasonReleaseNameTaken   = "ReleaseNameTaken"   // another Collector, or Helm, has a release of this name
 	ReasonNotReleased        = "NotReleased"        // no attempt has ended yet
 	ReasonUpToDate           = "UpToDate"           // nothing to do
-	ReasonRolledBack         = "RolledBack"         //
-	ReasonUninstalled        = "Uninstalled"        //
+	ReasonRolledBack         = "RolledBack"         // the last upgrade failed, and the version before runs again
+	ReasonUninstalled        = "Uninstalled"        // the install failed, and its objects were removed
 	ReasonNothingFailed      = "NothingFailed"      //
 	ReasonNotRemediated      = "NotRemediated"      // the last attempt failed; the release was not touched, or more attempts follow
 )

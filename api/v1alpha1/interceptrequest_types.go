@@ -235,12 +235,12 @@ const (
 // Reasons of an InterceptRequest's conditions.
 const (
 	ReasonStowawayReady    = "StowawayReady"    //
-	ReasonStowawayStarting = "StowawayStarting" // its Pod is not ready yet
+	ReasonStowawayStarting = "StowawayStarting" // the Pod of the tunnel's end in the cluster is not ready yet
 	ReasonClientConnected  = "ClientConnected"  //
-	ReasonClientAwaited    = "ClientAwaited"    // it never connected
-	ReasonClientLost       = "ClientLost"       // it was connected
+	ReasonClientAwaited    = "ClientAwaited"    // the developer's machine has not connected yet
+	ReasonClientLost       = "ClientLost"       // the developer's machine was connected, and is not any more
 	ReasonIntercepted      = "Intercepted"      //
-	ReasonCarriersStarting = "CarriersStarting" //
+	ReasonCarriersStarting = "CarriersStarting" // the containers that intercept the Pods are starting
 	ReasonNotInterceptable = "NotInterceptable" // the Pods use their node's network, or run in virtual machines
 	ReasonExpired          = "Expired"          // expiresAfter has passed
 	ReasonNotChecked       = "NotChecked"       // the API server did not answer a question about the request

@@ -98,8 +98,8 @@ const (
 	ReasonInterfaceUnknown    = "InterfaceUnknown"    // the keeper did not say yet whether the Pod has the interfaces
 	ReasonStartMissed         = "StartMissed"         // the Pod was to wait at a gate, and started before it was traced
 	ReasonContainerNotFound   = "ContainerNotFound"   // the Pod has none of the containers that are to be traced
-	ReasonReconcileError      = "ReconcileError"      // will be tried again
-	ReasonSomePodsIncomplete  = "SomePodsIncomplete"  //
+	ReasonReconcileError      = "ReconcileError"      // the operator met an error, and tries again; the message says which
+	ReasonSomePodsIncomplete  = "SomePodsIncomplete"  // the results of some Pods are incomplete; their entries say why
 	ReasonFilterNotCompilable = "FilterNotCompilable" // the filter does not compile for a link type
 	ReasonGating              = "Gating"              // new Pods wait for their tracer
 	ReasonGatePreparing       = "GatePreparing"       // the webhook for new Pods is being configured
