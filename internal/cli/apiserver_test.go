@@ -42,6 +42,7 @@ type apiServer struct {
 	files     map[string][]byte
 	breakOnce bool
 	noLive    bool // like an older operator
+	busy      int  // requests for a growing file that find no place
 	// podIP is the address of Pod shop/web-1. Listing Pods and Services is forbidden if it is empty, and in all namespaces at once.
 	podIP string
 	// onCreate and onStop change the status of a capture, as the operator does.
@@ -367,6 +368,16 @@ func (s *apiServer) live(k kind.Capture, w http.ResponseWriter, r *http.Request)
 	if s.noLive {
 		w.WriteHeader(http.StatusNotFound)
 		fmt.Fprint(w, `{"error":"no such path: GET ..."}`)
+		return
+	}
+	s.mu.Lock()
+	s.busy--
+	refused := s.busy >= 0
+	s.mu.Unlock()
+	if refused {
+		w.Header().Set("Retry-After", "1")
+		w.WriteHeader(http.StatusTooManyRequests)
+		fmt.Fprint(w, `{"error":"this user has 16 streams open"}`)
 		return
 	}
 	var at int

@@ -136,7 +136,10 @@ func printFollowed(w io.Writer, r follow.Result) error {
 	if r.Skipped > 0 {
 		fmt.Fprintf(w, "%d packets were left out, because the reader of the stream was slow; they are in the files\n", r.Skipped)
 	}
-	if r.Skipped > 0 || r.Abandoned {
+	if r.Waited > 0 {
+		fmt.Fprintf(w, "%d packets were left out, because their Pods had to wait for a stream; they are in the files\n", r.Waited)
+	}
+	if r.Skipped > 0 || r.Waited > 0 || r.Abandoned {
 		return exitCode(report.ExitIncomplete)
 	}
 	return nil

@@ -25,6 +25,8 @@ type streamOptions struct {
 	delay time.Duration
 	// complete leaves nothing out.
 	complete bool
+	// fromStart says that the packets are written from the start of the capture on.
+	fromStart bool
 	// wireshark starts Wireshark on the packets. Otherwise they go to standard output.
 	wireshark bool
 	// onEnded, if not nil, is called when the reader of the packets has ended.
@@ -109,7 +111,7 @@ func (p *plugin) newPacketStream(ctx context.Context, endpoint *results.Client, 
 
 func (p *plugin) newStream(ctx context.Context, endpoint *results.Client, c v1alpha1.Capture, o streamOptions, out io.Writer) *follow.Stream {
 	return follow.New(ctx, follow.Options{
-		Blocks: endpoint.LiveBlocks, Out: out, Complete: o.complete, Delay: max(o.delay, time.Millisecond),
+		Blocks: endpoint.LiveBlocks, Out: out, Complete: o.complete, FromStart: o.fromStart, Delay: max(o.delay, time.Millisecond),
 		Application: "kubectl-sonde " + version.Version, Comment: c.KindName() + " " + c.GetNamespace() + "/" + c.GetName(),
 		OnWriteError: o.onEnded,
 	})

@@ -12,6 +12,7 @@ import (
 
 	"github.com/sonde-operator/sonde/api/v1alpha1"
 	"github.com/sonde-operator/sonde/internal/cli/report"
+	"github.com/sonde-operator/sonde/internal/wire/pcapng"
 )
 
 // runningCapture is an API server whose next capture runs, and has packets in the file of one Pod.
@@ -265,4 +266,19 @@ func TestFollow(t *testing.T) {
 	_ = in.Close()
 	r = startTo(t, s, out, "follow", "web")
 	r.await(t, report.ExitOK)
+}
+
+// A Pod that has no place for its stream at first lacks packets afterwards: follow says that it waits, counts them, and exits with 3.
+func TestFollowWaitsForAPlace(t *testing.T) {
+	s := newAPIServer(t)
+	s.busy = 1
+	s.files["u1/web-1-qwer.pcapng"] = pcapng.AppendGap(packets(), &pcapng.Gap{Bytes: 1000, Packets: 6})
+	s.add(&v1alpha1.PacketCapture{}, v1alpha1.PhaseCapturing)
+	r := start(t, s, nil, "follow", "web", "--delay", "10ms")
+	r.errOut.await(t, "Waiting for packets: this user has 16 streams open")
+	s.later("packetcaptures/web", func(c v1alpha1.Capture) { c.CaptureStatus().Phase = v1alpha1.PhaseCompleted })
+	r.await(t, report.ExitIncomplete)
+	if want := "6 packets were left out, because their Pods had to wait"; !strings.Contains(r.errOut.String(), want) {
+		t.Errorf("no %q in\n%s", want, r.errOut)
+	}
 }
