@@ -33,9 +33,9 @@ func (p *plugin) newCompanions(ctx context.Context, endpoint *results.Client, di
 	if opts.lines != linesNone {
 		all.all = append(all.all, p.newEventLines(ctx, endpoint, display, opts))
 	}
-	if table, ok := display.(*topView); ok {
-		table.start(ctx, p, endpoint, c)
-		all.all = append(all.all, table)
+	table, ok := display.(*topView)
+	if ok {
+		table.start(ctx, p, endpoint, c, opts.stream)
 	}
 	if opts.stream != nil {
 		stream, err := p.newPacketStream(ctx, endpoint, c, *opts.stream)
@@ -46,6 +46,9 @@ func (p *plugin) newCompanions(ctx context.Context, endpoint *results.Client, di
 			go addresses.stream(ctx, stream.stream.AddNames)
 		}
 		all.all, all.stream = append(all.all, stream), stream
+	}
+	if ok { // it ends after the stream that it counts
+		all.all = append(all.all, table)
 	}
 	return all, nil
 }

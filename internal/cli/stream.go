@@ -29,6 +29,8 @@ type streamOptions struct {
 	fromStart bool
 	// wireshark starts Wireshark on the packets. Otherwise they go to standard output.
 	wireshark bool
+	// table, if not nil, gets the packets, too.
+	table io.Writer
 	// onEnded, if not nil, is called when the reader of the packets has ended.
 	onEnded func()
 }
@@ -103,6 +105,9 @@ func (p *plugin) newPacketStream(ctx context.Context, endpoint *results.Client, 
 				o.onEnded()
 			}()
 		}
+	}
+	if o.table != nil {
+		out = teeWriter{out, o.table}
 	}
 	s.memoryBefore = debug.SetMemoryLimit(streamMemory)
 	s.stream = p.newStream(ctx, endpoint, c, o, out)
