@@ -5,7 +5,6 @@ import (
 
 	"github.com/sonde-operator/sonde/api/v1alpha1"
 	"github.com/sonde-operator/sonde/internal/cli/capture"
-	"github.com/sonde-operator/sonde/internal/cli/live"
 	"github.com/sonde-operator/sonde/internal/cli/report"
 	"github.com/sonde-operator/sonde/internal/cli/results"
 	"github.com/sonde-operator/sonde/internal/wire/account"
@@ -27,23 +26,23 @@ type companions struct {
 	stream *packetStream // nil if no packets are written
 }
 
-// newCompanions starts what opts ask for. addresses may be nil.
-func (p *plugin) newCompanions(ctx context.Context, endpoint *results.Client, display live.Display, addresses *addressNames, c v1alpha1.Capture, opts saveOptions) (*companions, error) {
+// newCompanions starts what opts ask for.
+func (p *plugin) newCompanions(ctx context.Context, a *session, c v1alpha1.Capture, opts saveOptions) (*companions, error) {
 	all := &companions{}
 	if opts.lines != linesNone {
-		all.all = append(all.all, p.newEventLines(ctx, endpoint, display, opts))
+		all.all = append(all.all, p.newEventLines(ctx, a.endpoint, a.display, opts))
 	}
-	table, ok := display.(*topView)
+	table, ok := a.display.(*topView)
 	if ok {
-		table.start(ctx, p, endpoint, c, opts.stream)
+		table.start(ctx, p, a.endpoint, c, opts.stream)
 	}
 	if opts.stream != nil {
-		stream, err := p.newPacketStream(ctx, endpoint, c, *opts.stream)
+		stream, err := p.newPacketStream(ctx, a.endpoint, c, *opts.stream)
 		if err != nil {
 			return nil, err
 		}
-		if addresses != nil {
-			go addresses.stream(ctx, stream.stream.AddNames)
+		if a.addresses != nil {
+			go a.addresses.stream(ctx, stream.stream.AddNames)
 		}
 		all.all, all.stream = append(all.all, stream), stream
 	}

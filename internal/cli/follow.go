@@ -5,8 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os/signal"
-	"syscall"
 
 	"github.com/spf13/cobra"
 
@@ -14,7 +12,6 @@ import (
 	"github.com/sonde-operator/sonde/internal/cli/capture"
 	"github.com/sonde-operator/sonde/internal/cli/follow"
 	"github.com/sonde-operator/sonde/internal/cli/report"
-	"github.com/sonde-operator/sonde/internal/cli/results"
 )
 
 func newFollow(p *plugin) *cobra.Command {
@@ -52,36 +49,23 @@ func (p *plugin) followPackets(ctx context.Context, name string, o streamOptions
 	if err != nil {
 		return err
 	}
-	signal.Ignore(syscall.SIGPIPE) // see attach
-	access := results.NewAccess(conn.client, p.clock, c)
-	defer p.closeAccess(ctx, access)
-	endpoint, err := results.NewClient(conn.config, p.operatorNamespace, c, access, results.DefaultTiming)
+	a, err := p.newSession(ctx, conn, c, true)
 	if err != nil {
 		return err
 	}
-	if _, err := access.Token(ctx); err != nil { // a stream without it would wait for the end of the capture
-		return err
-	}
+	defer a.close(ctx)
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	o.onEnded = func() { cancel(follow.ErrReaderEnded) }
-	stream, err := p.newPacketStream(ctx, endpoint, c, o)
+	stream, err := p.newPacketStream(ctx, a.endpoint, c, o)
 	if err != nil {
 		return err
 	}
-	display := p.display()
-	endpoint.OnBusy = func(reason string) { display.PrintLine("Waiting for packets: " + reason) }
-	s := capture.NewState(c, p.clock.Now())
+	a.endpoint.OnBusy = func(reason string) { a.display.PrintLine("Waiting for packets: " + reason) }
+	a.with = &companions{all: []companion{stream}}
 	go newAddressNames(ctx, conn.client, c).stream(ctx, stream.stream.AddNames)
-	follower := &capture.Follower{
-		Client: conn.client, Progress: endpoint.Progress, OnUpdate: stream.update, Display: display, Clock: p.clock, Refresh: refresh, Retry: retry,
-	}
-	err = follower.Follow(ctx, s)
-	for _, pod := range s.Pods() { // those that ended before their files were known
-		stream.update(filesOf(&pod))
-	}
-	stream.finish(ctx)
-	display.Close()
+	err = p.follow(ctx, a, capture.NewState(c, p.clock.Now()), saveOptions{})
+	a.display.Close()
 	switch {
 	case stream.readerEnded():
 		return nil
@@ -97,15 +81,7 @@ func (p *plugin) followPackets(ctx context.Context, name string, o streamOptions
 
 // followed returns a capture whose packets can be followed.
 func (p *plugin) followed(ctx context.Context, name string) (*connection, v1alpha1.Capture, error) {
-	ref, err := parseReference(name)
-	if err != nil {
-		return nil, nil, err
-	}
-	conn, err := p.connect()
-	if err != nil {
-		return nil, nil, err
-	}
-	c, err := ref.get(ctx, conn)
+	conn, c, err := p.find(ctx, name)
 	if err != nil {
 		return nil, nil, err
 	}

@@ -46,17 +46,7 @@ func openPTY(t *testing.T, width, height uint16) (outside, inside *os.File) {
 
 func TestCaptureOnATerminal(t *testing.T) {
 	outside, inside := openPTY(t, 60, 20)
-	seen := newOutput()
-	go func() {
-		b := make([]byte, 4096)
-		for {
-			n, err := outside.Read(b)
-			_, _ = seen.Write(b[:n])
-			if err != nil {
-				return
-			}
-		}
-	}()
+	seen := screenOf(outside)
 	s := newAPIServer(t)
 	s.onCreate = s.twoPods(v1alpha1.PhaseCapturing)
 	r := start(t, s, inside, "capture", "web", "-o", filepath.Join(t.TempDir(), "web.pcapng"))
@@ -81,17 +71,7 @@ func TestCaptureOnATerminal(t *testing.T) {
 // On one terminal the events are above the table of the Pods, and no line is wider than the terminal.
 func TestTraceOnATerminal(t *testing.T) {
 	outside, inside := openPTY(t, 70, 20)
-	seen := newOutput()
-	go func() {
-		b := make([]byte, 4096)
-		for {
-			n, err := outside.Read(b)
-			_, _ = seen.Write(b[:n])
-			if err != nil {
-				return
-			}
-		}
-	}()
+	seen := screenOf(outside)
 	s := runningTrace(t)
 	r := startWith(t, s, func(o *Options) {
 		o.Terminal, o.Streams.Out, o.Width = inside, inside, func() int { return 70 }
