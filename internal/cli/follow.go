@@ -76,7 +76,7 @@ func (p *plugin) followPackets(ctx context.Context, name string, o streamOptions
 	case err != nil:
 		return err
 	}
-	return printFollowed(p.streams.ErrOut, stream.result)
+	return printFollowed(p.streams.ErrOut, stream.result, p.commandFor("download", c))
 }
 
 // followed returns a capture whose packets can be followed.
@@ -88,34 +88,38 @@ func (p *plugin) followed(ctx context.Context, name string) (*connection, v1alph
 	pc, ok := c.(*v1alpha1.PacketCapture)
 	switch {
 	case !ok:
-		return nil, nil, fmt.Errorf("%s %s has no packets: kubectl sonde trace shows the events of a Trace while it runs", c.KindName(), c.GetName())
+		return nil, nil, fmt.Errorf("a Trace has no packets to follow. To save its events when it has ended:\n  %s", p.commandFor("download", c))
 	case pc.Spec.Rotate != nil:
-		return nil, nil, errors.New("a capture with rotate cannot be followed: create one without it")
+		return nil, nil, fmt.Errorf("a capture with rotate cannot be followed: create one without rotate. To save the packets of this one when it has ended:\n  %s", p.commandFor("download", c))
 	case pc.Status.Phase.Final():
 		return nil, nil, fmt.Errorf("the capture has ended. To save its packets:\n  %s", p.commandFor("download", c))
 	}
 	return conn, c, nil
 }
 
-// printFollowed prints what the stream had, and what it lacks.
-func printFollowed(w io.Writer, r follow.Result) error {
+// printFollowed prints what the stream had, what it lacks, and the command that saves all packets.
+func printFollowed(w io.Writer, r follow.Result, download string) error {
 	fmt.Fprintf(w, "%d packets of %d Pods\n", r.Packets, r.Pods)
 	if r.Earlier > 0 {
-		fmt.Fprintf(w, "%d earlier packets are not in the stream, but in the files\n", r.Earlier)
+		fmt.Fprintf(w, "%d packets are not in the stream, because they were captured before it began\n", r.Earlier)
 	}
 	if r.Late > 0 {
 		fmt.Fprintln(w, lateNote(r.Late))
 	}
 	if r.Abandoned {
-		fmt.Fprintln(w, "the last packets did not come in time; they are in the files")
+		fmt.Fprintln(w, "the last packets are not in the stream, because they did not come in time")
 	}
 	if r.Skipped > 0 {
-		fmt.Fprintf(w, "%d packets were left out, because the reader of the stream was slow; they are in the files\n", r.Skipped)
+		fmt.Fprintf(w, "%d packets are not in the stream, because its reader was slow\n", r.Skipped)
 	}
 	if r.Waited > 0 {
-		fmt.Fprintf(w, "%d packets were left out, because their Pods had to wait for a stream; they are in the files\n", r.Waited)
+		fmt.Fprintf(w, "%d packets are not in the stream, because their Pods had to wait for a place\n", r.Waited)
 	}
-	if r.Skipped > 0 || r.Waited > 0 || r.Abandoned {
+	incomplete := r.Skipped > 0 || r.Waited > 0 || r.Abandoned
+	if incomplete || r.Earlier > 0 {
+		fmt.Fprintf(w, "To save all packets:\n  %s\n", download)
+	}
+	if incomplete {
 		return exitCode(report.ExitIncomplete)
 	}
 	return nil

@@ -138,6 +138,7 @@ func (c *reportCommand) download(ctx context.Context, name, dir string) (path st
 	p := c.plugin
 	conn, object, err := p.find(ctx, name)
 	if err != nil {
+		fmt.Fprintf(p.streams.ErrOut, "There is no file %s, so the plugin looked for a capture or trace of this name.\n", name)
 		return "", outcome, err
 	}
 	opts := saveOptions{out: capture.Output{Path: filepath.Join(dir, "download")}}

@@ -172,7 +172,7 @@ func (s *Stream) awaitLastWrite() {
 	select {
 	case <-s.written:
 	case <-time.After(lastWrite):
-		s.fail(errors.New("write packets: the reader of the stream takes none"))
+		s.fail(errors.New("write packets: the program that reads the stream does not take the last packets: end it"))
 	}
 }
 

@@ -29,7 +29,7 @@ type pod struct {
 func (s *Stream) readPod(ctx context.Context, of podstreams.Pod) error {
 	p := &pod{stream: s, ctx: ctx, uid: of.UID, earlier: uint64(of.Packets)}
 	if err := s.o.Blocks(ctx, of.UID, of.File, !s.o.Complete, p.gap, p); err != nil {
-		return fmt.Errorf("follow %s: %w", of.File, err)
+		return fmt.Errorf("Pod %s: %w", of.Name, err) //nolint:staticcheck // a kind
 	}
 	return nil
 }

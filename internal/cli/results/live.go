@@ -23,7 +23,7 @@ const (
 )
 
 // ErrNoLiveLines says that the operator or the agent is too old to stream lines.
-var ErrNoLiveLines = errors.New("this cluster's Sonde cannot show a result while it grows: it is older than this plugin")
+var ErrNoLiveLines = errors.New("this cluster's Sonde is older than this plugin, and cannot show a result while it grows: ask a cluster admin to upgrade it, or save the result when the capture has ended with kubectl sonde download")
 
 // Live copies the lines of a trace file to w while the tracer writes them, and returns nil when the trace has ended. It
 // waits for a file that does not exist yet, and resumes a stream whose connection is lost. With newest, a stream that
