@@ -89,10 +89,10 @@ func (p *plugin) followed(ctx context.Context, name string) (*connection, v1alph
 	switch {
 	case !ok:
 		return nil, nil, fmt.Errorf("a Trace has no packets to follow. To save its events when it has ended:\n  %s", p.commandFor("download", c))
-	case pc.Spec.Rotate != nil:
-		return nil, nil, fmt.Errorf("a capture with rotate cannot be followed: create one without rotate. To save the packets of this one when it has ended:\n  %s", p.commandFor("download", c))
 	case pc.Status.Phase.Final():
 		return nil, nil, fmt.Errorf("the capture has ended. To save its packets:\n  %s", p.commandFor("download", c))
+	case pc.Spec.Rotate != nil:
+		return nil, nil, fmt.Errorf("a capture with rotate cannot be followed: create one without rotate. To save the packets of this one when it has ended:\n  %s", p.commandFor("download", c))
 	}
 	return conn, c, nil
 }
