@@ -212,6 +212,10 @@ PLUGIN_PLATFORMS ?= linux/amd64 linux/arm64 darwin/amd64 darwin/arm64 windows/am
 plugin-archives: ## Build build/plugin/kubectl-sonde_OS_ARCH.tar.gz, the checksums and krew's manifest.
 	@VERSION='$(VERSION)' RELEASED='$(RELEASED)' LDFLAGS='$(LDFLAGS)' hack/plugin-archives.sh $(PLUGIN_PLATFORMS)
 
+.PHONY: plugin-check
+plugin-check: ## Check that the plugin compiles for Windows and macOS, without building it.
+	go run ./hack/plugincheck $(filter-out linux/%,$(PLUGIN_PLATFORMS))
+
 ##@ Local cluster
 .PHONY: cluster-program
 cluster-program:
@@ -254,7 +258,7 @@ verify: generate bundle ## Fail if generated files differ from the last commit, 
 
 .PHONY: lint
 lint: export GOMEMLIMIT := 5GiB
-lint: pcapfilter ## Lint, and check the formatting.
+lint: pcapfilter plugin-check ## Lint, check the formatting, and that the plugin compiles for Windows and macOS.
 	$(LINT) run ./...
 	for dir in cmd/releaser hack/cluster hack/bundle hack/image hack/otelcol hack/registry test/bench/wireguard; do \
 		(cd $$dir && go tool -modfile='$(CURDIR)/hack/lint/go.mod' golangci-lint run --config '$(CURDIR)/.golangci.yml' ./...); \
@@ -279,6 +283,7 @@ test-hack: ## Run the unit tests of the modules under hack/.
 	cd hack/cluster && REQUIRE_PRIVILEGED=$(PRIVILEGED) go test ./...
 	cd hack/cluster/binaries/provisioner && go test -vet=off ./... # vet would check all of Kubernetes
 	cd hack/image && go test ./...
+	go test ./hack/plugincheck
 	cd cmd/releaser && go test ./...
 	@hack/release_test.sh
 	@hack/demo_test.sh

@@ -41,7 +41,9 @@ type apiServer struct {
 	// files by UID/NAME; breakOnce breaks the first download in the middle.
 	files     map[string][]byte
 	breakOnce bool
-	noLive    bool // like an older operator
+	noLive    bool           // like an older operator
+	busy      int            // requests for a growing file that find no place
+	streams   map[string]int // requests for a growing file, by the UID of its Pod
 	// podIP is the address of Pod shop/web-1. Listing Pods and Services is forbidden if it is empty, and in all namespaces at once.
 	podIP string
 	// onCreate and onStop change the status of a capture, as the operator does.
@@ -51,7 +53,7 @@ type apiServer struct {
 // newAPIServer serves PacketCaptures, like an older operator, and more kinds.
 func newAPIServer(tb testing.TB, more ...kind.Capture) *apiServer {
 	tb.Helper()
-	s := &apiServer{t: tb, podIP: "10.0.0.1", captures: map[string]v1alpha1.Capture{}, changed: make(chan struct{}), files: map[string][]byte{}}
+	s := &apiServer{t: tb, podIP: "10.0.0.1", captures: map[string]v1alpha1.Capture{}, changed: make(chan struct{}), files: map[string][]byte{}, streams: map[string]int{}}
 	const kinds = "/apis/monitoring.openshift.tpg/v1alpha1/"
 	const proxied = "/api/v1/namespaces/sonde-system/services/https:sonde-results:https/proxy/v1/namespaces/shop/"
 	mux := http.NewServeMux()
@@ -367,6 +369,17 @@ func (s *apiServer) live(k kind.Capture, w http.ResponseWriter, r *http.Request)
 	if s.noLive {
 		w.WriteHeader(http.StatusNotFound)
 		fmt.Fprint(w, `{"error":"no such path: GET ..."}`)
+		return
+	}
+	s.mu.Lock()
+	s.streams[r.PathValue("uid")]++
+	s.busy--
+	refused := s.busy >= 0
+	s.mu.Unlock()
+	if refused {
+		w.Header().Set("Retry-After", "1")
+		w.WriteHeader(http.StatusTooManyRequests)
+		fmt.Fprint(w, `{"error":"this user has 16 streams open"}`)
 		return
 	}
 	var at int

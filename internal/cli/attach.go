@@ -64,55 +64,73 @@ func (p *plugin) attach(ctx context.Context, conn *connection, c v1alpha1.Captur
 
 // collect follows a capture until it has ended, and saves it.
 func (p *plugin) collect(ctx context.Context, conn *connection, c v1alpha1.Capture, opts saveOptions) (report.Report, capture.Saved, error) {
-	// If the reader of a pipe exits early, as head does, the plugin must still report and clean up the
-	// cluster.
-	signal.Ignore(syscall.SIGPIPE)
-	access := results.NewAccess(conn.client, p.clock, c)
-	defer p.closeAccess(ctx, access)
-	endpoint, err := results.NewClient(conn.config, p.operatorNamespace, c, access, results.DefaultTiming)
-	if err != nil {
-		return report.Report{}, capture.Saved{}, err
-	}
-	if opts.stream != nil {
-		if _, err := access.Token(ctx); err != nil { // a stream without it would wait for the end of the capture
-			return report.Report{}, capture.Saved{}, p.printRemaining(c, err)
-		}
-	}
-	display := p.display()
-	if opts.top {
-		if display, err = p.newTopView(c); err != nil {
-			return report.Report{}, capture.Saved{}, p.printRemaining(c, err)
-		}
-	}
-	endpoint.OnBusy = func(reason string) { display.PrintLine("Waiting to download: " + reason) }
-	s := capture.NewState(c, p.clock.Now())
-	var addresses *addressNames
-	if opts.out.Form == capture.PCAPNG && !opts.out.Separate {
-		addresses = newAddressNames(ctx, conn.names, c)
-	}
-	with, err := p.newCompanions(ctx, endpoint, display, addresses, c, opts)
-	if err != nil {
-		display.Close()
+	fail := func(err error) (report.Report, capture.Saved, error) {
 		return report.Report{}, capture.Saved{}, p.printRemaining(c, err)
 	}
-	saved, err := p.followAndSave(ctx, &session{conn, endpoint, display, with, addresses}, s, opts)
-	display.Close()
+	a, err := p.newSession(ctx, conn, c, opts.stream != nil)
+	if err != nil {
+		return fail(err)
+	}
+	defer a.close(ctx)
+	if opts.top {
+		if a.display, err = p.newTopView(c); err != nil {
+			return fail(err)
+		}
+	}
+	a.endpoint.OnBusy = func(reason string) { a.display.PrintLine("Waiting to download: " + reason) }
+	if opts.out.Form == capture.PCAPNG && !opts.out.Separate {
+		a.addresses = newAddressNames(ctx, conn.names, c)
+	}
+	if a.with, err = p.newCompanions(ctx, a, c, opts); err != nil {
+		a.display.Close()
+		return fail(err)
+	}
+	s := capture.NewState(c, p.clock.Now())
+	saved, err := p.followAndSave(ctx, a, s, opts)
+	a.display.Close()
 	if err != nil {
 		return report.Report{}, saved, p.printRemaining(s.Capture, err)
 	}
 	r := report.New(s.Capture, s.Pods(), saved)
-	with.addNotes(saved, &r)
-	addresses.addNote(&r)
+	a.with.addNotes(saved, &r)
+	a.addresses.addNote(&r)
 	return r, saved, nil
 }
 
-// session holds the connections and displays of one attach.
+// session holds the connections and displays of a command that follows a capture.
 type session struct {
 	conn      *connection
+	access    *results.Access
 	endpoint  *results.Client
 	display   live.Display
 	with      *companions
-	addresses *addressNames
+	addresses *addressNames // may be nil
+}
+
+// newSession returns a session without companions. If it is for a stream, it fails without the right to the results: a stream would wait
+// for the end of the capture.
+func (p *plugin) newSession(ctx context.Context, conn *connection, c v1alpha1.Capture, streams bool) (*session, error) {
+	// If the reader of a pipe exits early, as head does, the plugin must still report and clean up the
+	// cluster.
+	signal.Ignore(syscall.SIGPIPE)
+	a := &session{conn: conn, access: results.NewAccess(conn.client, p.clock, c), display: p.display()}
+	var err error
+	if a.endpoint, err = results.NewClient(conn.config, p.operatorNamespace, c, a.access, results.DefaultTiming); err != nil {
+		return nil, err
+	}
+	if streams {
+		if _, err := a.access.Token(ctx); err != nil {
+			return nil, err
+		}
+	}
+	return a, nil
+}
+
+// close ends the access to the results, even if the user has interrupted.
+func (a *session) close(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), cleanup)
+	defer cancel()
+	_ = a.access.Close(ctx) // it expires within minutes
 }
 
 func (p *plugin) followAndSave(ctx context.Context, a *session, s *capture.State, opts saveOptions) (capture.Saved, error) {
@@ -235,10 +253,4 @@ func (p *plugin) remove(ctx context.Context, conn *connection, c v1alpha1.Captur
 	if client.IgnoreNotFound(err) != nil {
 		fmt.Fprintf(p.streams.ErrOut, "%s %s could not be deleted: %s\n", c.KindName(), key, describe(err))
 	}
-}
-
-func (p *plugin) closeAccess(ctx context.Context, access *results.Access) {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), cleanup)
-	defer cancel()
-	_ = access.Close(ctx) // it expires within minutes
 }

@@ -5,7 +5,6 @@ import (
 
 	"github.com/sonde-operator/sonde/api/v1alpha1"
 	"github.com/sonde-operator/sonde/internal/cli/capture"
-	"github.com/sonde-operator/sonde/internal/cli/live"
 	"github.com/sonde-operator/sonde/internal/cli/report"
 	"github.com/sonde-operator/sonde/internal/cli/results"
 	"github.com/sonde-operator/sonde/internal/wire/account"
@@ -27,25 +26,28 @@ type companions struct {
 	stream *packetStream // nil if no packets are written
 }
 
-// newCompanions starts what opts ask for. addresses may be nil.
-func (p *plugin) newCompanions(ctx context.Context, endpoint *results.Client, display live.Display, addresses *addressNames, c v1alpha1.Capture, opts saveOptions) (*companions, error) {
+// newCompanions starts what opts ask for.
+func (p *plugin) newCompanions(ctx context.Context, a *session, c v1alpha1.Capture, opts saveOptions) (*companions, error) {
 	all := &companions{}
 	if opts.lines != linesNone {
-		all.all = append(all.all, p.newEventLines(ctx, endpoint, display, opts))
+		all.all = append(all.all, p.newEventLines(ctx, a.endpoint, a.display, opts))
 	}
-	if table, ok := display.(*topView); ok {
-		table.start(ctx, p, endpoint, c)
-		all.all = append(all.all, table)
+	table, ok := a.display.(*topView)
+	if ok {
+		table.start(ctx, p, a.endpoint, c, opts.stream)
 	}
 	if opts.stream != nil {
-		stream, err := p.newPacketStream(ctx, endpoint, c, *opts.stream)
+		stream, err := p.newPacketStream(ctx, a.endpoint, c, *opts.stream)
 		if err != nil {
 			return nil, err
 		}
-		if addresses != nil {
-			go addresses.stream(ctx, stream.stream.AddNames)
+		if a.addresses != nil {
+			go a.addresses.stream(ctx, stream.stream.AddNames)
 		}
 		all.all, all.stream = append(all.all, stream), stream
+	}
+	if ok { // it ends after the stream that it counts
+		all.all = append(all.all, table)
 	}
 	return all, nil
 }
@@ -77,7 +79,7 @@ func (a *companions) addNotes(saved capture.Saved, r *report.Report) {
 
 // filesOf is an update with the files of a Pod's result.
 func filesOf(p *v1alpha1.PodResult) results.Update {
-	u := results.Update{Pod: p.Name, UID: p.UID, Account: &account.Account{}}
+	u := results.Update{Pod: p.Name, UID: p.UID, Account: &account.Account{Counts: account.Counts{Packets: p.Packets}}}
 	for _, f := range p.Files {
 		u.Account.Files = append(u.Account.Files, account.File{Name: f.Name, Bytes: f.Bytes})
 	}

@@ -25,19 +25,11 @@ The command waits until the capture has ended. Interrupting (Ctrl-C) leaves it r
 }
 
 func (p *plugin) download(ctx context.Context, name string, opts saveOptions) error {
-	ref, err := parseReference(name)
+	conn, c, err := p.find(ctx, name)
 	if err != nil {
 		return err
 	}
-	conn, err := p.connect()
-	if err != nil {
-		return err
-	}
-	c, err := ref.get(ctx, conn)
-	if err != nil {
-		return err
-	}
-	if err := p.output(&opts, ref.name, c); err != nil {
+	if err := p.output(&opts, c.GetName(), c); err != nil {
 		return err
 	}
 	return p.attach(ctx, conn, c, opts)

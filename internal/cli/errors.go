@@ -3,6 +3,8 @@ package cli
 import (
 	"errors"
 	"fmt"
+	"net"
+	"net/url"
 	"strings"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -30,7 +32,12 @@ func printable(text string) string {
 func explain(err error) string {
 	var status *apierrors.StatusError
 	if !errors.As(err, &status) {
-		return "error: " + err.Error()
+		text := "error: " + err.Error()
+		request, sent := errors.AsType[*url.Error](err)
+		if dial, ok := errors.AsType[*net.OpError](err); sent && ok && dial.Op == "dial" {
+			text += "\nThe API server cannot be reached: check the server of your kubeconfig (" + hostOf(request.URL) + "), or choose another cluster with --context"
+		}
+		return text
 	}
 	s := status.Status()
 	if noSuchKind(s) {
@@ -57,6 +64,15 @@ func explain(err error) string {
 			namespaceOf(s), kindOf(s).Verb, targetNamespaceOf(err))
 	}
 	return text
+}
+
+// hostOf returns the server of a URL.
+func hostOf(request string) string {
+	u, err := url.Parse(request)
+	if err != nil {
+		return request
+	}
+	return u.Scheme + "://" + u.Host
 }
 
 // bindingResource is the resource of FluentPVCBindings, which are not captures.

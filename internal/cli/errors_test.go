@@ -2,7 +2,11 @@ package cli
 
 import (
 	"errors"
+	"fmt"
+	"net"
+	"net/url"
 	"strings"
+	"syscall"
 	"testing"
 	"unicode"
 	"unicode/utf8"
@@ -84,7 +88,13 @@ func TestDescribe(t *testing.T) {
 			err:  forbidden(`User "eve" cannot list resource "packetcaptures" in API group "monitoring.openshift.tpg" at the cluster scope`),
 			want: []string{"Omit -A", "ClusterRoleBinding", "sonde-view"}, wantNever: "sonde-edit",
 		},
-		"no answer of the API server": {err: errors.New("connection refused"), want: []string{"error: connection refused"}, wantNever: "server"},
+		"no answer of the API server": {
+			err: fmt.Errorf("get PacketCapture: %w", &url.Error{
+				Op: "Get", URL: "https://api.example.com:6443/apis/x", Err: &net.OpError{Op: "dial", Err: syscall.ECONNREFUSED},
+			}),
+			want: []string{"error: get PacketCapture", "connection refused\n", "your kubeconfig (https://api.example.com:6443)", "--context"}, wantNever: "Sonde",
+		},
+		"no answer of another program": {err: &net.OpError{Op: "dial", Err: syscall.ECONNREFUSED}, want: []string{"error: dial: connection refused"}, wantNever: "server"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			got := describe(tc.err)

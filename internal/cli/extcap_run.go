@@ -191,7 +191,7 @@ func (c *extcapRun) check(ctx context.Context, i extcap.Interface) error {
 }
 
 // errRunningFilter refuses a filter for packets that are captured already.
-var errRunningFilter = errors.New("a running capture has a filter of its own: use a display filter")
+var errRunningFilter = errors.New("the filter of a running capture cannot be changed: clear the capture filter, and use a display filter")
 
 // filterError returns what a webhook says of a filter; empty if err is about something else.
 func filterError(err error) string {

@@ -5,8 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os/signal"
-	"syscall"
 
 	"github.com/spf13/cobra"
 
@@ -14,7 +12,6 @@ import (
 	"github.com/sonde-operator/sonde/internal/cli/capture"
 	"github.com/sonde-operator/sonde/internal/cli/follow"
 	"github.com/sonde-operator/sonde/internal/cli/report"
-	"github.com/sonde-operator/sonde/internal/cli/results"
 )
 
 func newFollow(p *plugin) *cobra.Command {
@@ -52,36 +49,23 @@ func (p *plugin) followPackets(ctx context.Context, name string, o streamOptions
 	if err != nil {
 		return err
 	}
-	signal.Ignore(syscall.SIGPIPE) // see attach
-	access := results.NewAccess(conn.client, p.clock, c)
-	defer p.closeAccess(ctx, access)
-	endpoint, err := results.NewClient(conn.config, p.operatorNamespace, c, access, results.DefaultTiming)
+	a, err := p.newSession(ctx, conn, c, true)
 	if err != nil {
 		return err
 	}
-	if _, err := access.Token(ctx); err != nil { // a stream without it would wait for the end of the capture
-		return err
-	}
+	defer a.close(ctx)
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	o.onEnded = func() { cancel(follow.ErrReaderEnded) }
-	stream, err := p.newPacketStream(ctx, endpoint, c, o)
+	stream, err := p.newPacketStream(ctx, a.endpoint, c, o)
 	if err != nil {
 		return err
 	}
-	display := p.display()
-	endpoint.OnBusy = func(reason string) { display.PrintLine("Waiting for packets: " + reason) }
-	s := capture.NewState(c, p.clock.Now())
+	a.endpoint.OnBusy = func(reason string) { a.display.PrintLine("Waiting for packets: " + reason) }
+	a.with = &companions{all: []companion{stream}}
 	go newAddressNames(ctx, conn.names, c).stream(ctx, stream.stream.AddNames)
-	follower := &capture.Follower{
-		Client: conn.client, Progress: endpoint.Progress, OnUpdate: stream.update, Display: display, Clock: p.clock, Refresh: refresh, Retry: retry,
-	}
-	err = follower.Follow(ctx, s)
-	for _, pod := range s.Pods() { // those that ended before their files were known
-		stream.update(filesOf(&pod))
-	}
-	stream.finish(ctx)
-	display.Close()
+	err = p.follow(ctx, a, capture.NewState(c, p.clock.Now()), saveOptions{})
+	a.display.Close()
 	switch {
 	case stream.readerEnded():
 		return nil
@@ -92,51 +76,50 @@ func (p *plugin) followPackets(ctx context.Context, name string, o streamOptions
 	case err != nil:
 		return err
 	}
-	return printFollowed(p.streams.ErrOut, stream.result)
+	return printFollowed(p.streams.ErrOut, stream.result, p.commandFor("download", c))
 }
 
 // followed returns a capture whose packets can be followed.
 func (p *plugin) followed(ctx context.Context, name string) (*connection, v1alpha1.Capture, error) {
-	ref, err := parseReference(name)
-	if err != nil {
-		return nil, nil, err
-	}
-	conn, err := p.connect()
-	if err != nil {
-		return nil, nil, err
-	}
-	c, err := ref.get(ctx, conn)
+	conn, c, err := p.find(ctx, name)
 	if err != nil {
 		return nil, nil, err
 	}
 	pc, ok := c.(*v1alpha1.PacketCapture)
 	switch {
 	case !ok:
-		return nil, nil, fmt.Errorf("%s %s has no packets: kubectl sonde trace shows the events of a Trace while it runs", c.KindName(), c.GetName())
-	case pc.Spec.Rotate != nil:
-		return nil, nil, errors.New("a capture with rotate cannot be followed: create one without it")
+		return nil, nil, fmt.Errorf("a Trace has no packets to follow. To save its events when it has ended:\n  %s", p.commandFor("download", c))
 	case pc.Status.Phase.Final():
 		return nil, nil, fmt.Errorf("the capture has ended. To save its packets:\n  %s", p.commandFor("download", c))
+	case pc.Spec.Rotate != nil:
+		return nil, nil, fmt.Errorf("a capture with rotate cannot be followed: create one without rotate. To save the packets of this one when it has ended:\n  %s", p.commandFor("download", c))
 	}
 	return conn, c, nil
 }
 
-// printFollowed prints what the stream had, and what it lacks.
-func printFollowed(w io.Writer, r follow.Result) error {
+// printFollowed prints what the stream had, what it lacks, and the command that saves all packets.
+func printFollowed(w io.Writer, r follow.Result, download string) error {
 	fmt.Fprintf(w, "%d packets of %d Pods\n", r.Packets, r.Pods)
 	if r.Earlier > 0 {
-		fmt.Fprintf(w, "%d earlier packets are not in the stream, but in the files\n", r.Earlier)
+		fmt.Fprintf(w, "%d packets are not in the stream, because they were captured before it began\n", r.Earlier)
 	}
 	if r.Late > 0 {
 		fmt.Fprintln(w, lateNote(r.Late))
 	}
 	if r.Abandoned {
-		fmt.Fprintln(w, "the last packets did not come in time; they are in the files")
+		fmt.Fprintln(w, "the last packets are not in the stream, because they did not come in time")
 	}
 	if r.Skipped > 0 {
-		fmt.Fprintf(w, "%d packets were left out, because the reader of the stream was slow; they are in the files\n", r.Skipped)
+		fmt.Fprintf(w, "%d packets are not in the stream, because its reader was slow\n", r.Skipped)
 	}
-	if r.Skipped > 0 || r.Abandoned {
+	if r.Waited > 0 {
+		fmt.Fprintf(w, "%d packets are not in the stream, because their Pods had to wait for a place\n", r.Waited)
+	}
+	incomplete := r.Skipped > 0 || r.Waited > 0 || r.Abandoned
+	if incomplete || r.Earlier > 0 {
+		fmt.Fprintf(w, "To save all packets:\n  %s\n", download)
+	}
+	if incomplete {
 		return exitCode(report.ExitIncomplete)
 	}
 	return nil

@@ -14,6 +14,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/sonde-operator/sonde/internal/cli/capture"
 	"github.com/sonde-operator/sonde/internal/cli/htmlreport"
 	"github.com/sonde-operator/sonde/internal/cli/report"
 )
@@ -133,31 +134,23 @@ func (c *reportCommand) checkOutput(path string) error {
 }
 
 // download saves a capture or trace in the directory. It returns its path and how it ended.
-func (c *reportCommand) download(ctx context.Context, name, dir string) (string, htmlreport.Outcome, error) {
+func (c *reportCommand) download(ctx context.Context, name, dir string) (path string, outcome htmlreport.Outcome, err error) {
 	p := c.plugin
-	ref, err := parseReference(name)
+	conn, object, err := p.find(ctx, name)
 	if err != nil {
-		return "", htmlreport.Outcome{}, err
+		fmt.Fprintf(p.streams.ErrOut, "There is no file %s, so the plugin looked for a capture or trace of this name.\n", name)
+		return "", outcome, err
 	}
-	conn, err := p.connect()
-	if err != nil {
-		return "", htmlreport.Outcome{}, err
-	}
-	object, err := ref.get(ctx, conn)
-	if err != nil {
-		return "", htmlreport.Outcome{}, err
-	}
-	opts := saveOptions{}
-	opts.out.Path = filepath.Join(dir, "download")
-	if err := p.output(&opts, ref.name, object); err != nil {
-		return "", htmlreport.Outcome{}, err
+	opts := saveOptions{out: capture.Output{Path: filepath.Join(dir, "download")}}
+	if err := p.output(&opts, object.GetName(), object); err != nil {
+		return "", outcome, err
 	}
 	r, _, err := p.collect(ctx, conn, object, opts)
 	if err != nil {
-		return "", htmlreport.Outcome{}, err
+		return "", outcome, err
 	}
 	if r.Path == "" {
-		return "", htmlreport.Outcome{}, fmt.Errorf("nothing was saved of %s, so there is nothing to report: %s", name, strings.Join(r.Problems, "; "))
+		return "", outcome, fmt.Errorf("nothing was saved of %s, so there is nothing to report: %s", name, strings.Join(r.Problems, "; "))
 	}
 	return r.Path, htmlreport.Outcome{Known: true, Complete: r.Complete, Problems: r.Problems, Notes: r.Notes}, nil
 }

@@ -86,7 +86,7 @@ func TestReportOfAName(t *testing.T) {
 		t.Errorf("left over: %v, %d ResultAccesses, %v", left, s.accesses, err)
 	}
 	r := sonde(t, s, report.ExitError, "report", "nope")
-	if !strings.Contains(r.errOut.String(), `"nope"`) {
+	if said := r.errOut.String(); !strings.Contains(said, `"nope"`) || !strings.Contains(said, "There is no file nope") {
 		t.Errorf("said %s", r.errOut)
 	}
 }
@@ -96,10 +96,20 @@ func TestReportRefusals(t *testing.T) {
 	if err := os.WriteFile("notes.txt", []byte("hello"), 0o600); err != nil {
 		t.Fatal(err)
 	}
+	if err := os.WriteFile("old.pcap", []byte("\xd4\xc3\xb2\xa1\x02\x00\x04\x00"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	damaged := traffic.Shop()
+	copy(damaged[len(damaged)/2:], make([]byte, 1<<10))
+	if err := os.WriteFile("damaged.pcapng", damaged, 0o600); err != nil {
+		t.Fatal(err)
+	}
 	tests := map[string]struct {
 		args []string
 		want string
 	}{
+		"another format":      {[]string{"old.pcap"}, "old.pcap is a pcap file, and not pcapng. To convert it:\n  editcap -F pcapng old.pcap old.pcapng"},
+		"damaged":             {[]string{"damaged.pcapng"}, "the file is damaged: download it again"},
 		"no argument":         {nil, "needs a FILE, or the NAME of a PacketCapture or Trace"},
 		"no such file":        {[]string{"web.pcapng"}, "open the capture or trace: stat web.pcapng: no such file"},
 		"no such directory":   {[]string{"./web"}, "no such file"},

@@ -37,7 +37,7 @@ func (f *liveFlags) choose(p *plugin, opts *saveOptions, r capture.Request, targ
 	if !f.live && !f.stream.wireshark && (!out.Streams() || out.Separate) { // capture.Output.Check refuses the latter
 		return nil
 	}
-	f.stream.complete = out.Streams()
+	f.stream.complete, f.stream.fromStart = out.Streams(), true
 	if err := f.stream.check(p); err != nil {
 		return p.suggestPipe(err, "capture "+target+" --live")
 	}

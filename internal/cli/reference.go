@@ -100,6 +100,20 @@ func (r reference) get(ctx context.Context, conn *connection) (v1alpha1.Capture,
 	})
 }
 
+// find connects to the cluster and reads the capture that a user names.
+func (p *plugin) find(ctx context.Context, name string) (*connection, v1alpha1.Capture, error) {
+	ref, err := parseReference(name)
+	if err != nil {
+		return nil, nil, err
+	}
+	conn, err := p.connect()
+	if err != nil {
+		return nil, nil, err
+	}
+	c, err := ref.get(ctx, conn)
+	return conn, c, err
+}
+
 // kindUnavailable reports whether a newer kind is missing from the cluster or from the roles of the user, because the
 // operator is older.
 func kindUnavailable(err error) bool { return apierrors.IsNotFound(err) || apierrors.IsForbidden(err) }

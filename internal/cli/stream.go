@@ -25,8 +25,12 @@ type streamOptions struct {
 	delay time.Duration
 	// complete leaves nothing out.
 	complete bool
+	// fromStart says that the packets are written from the start of the capture on.
+	fromStart bool
 	// wireshark starts Wireshark on the packets. Otherwise they go to standard output.
 	wireshark bool
+	// table, if not nil, gets the packets, too.
+	table io.Writer
 	// onEnded, if not nil, is called when the reader of the packets has ended.
 	onEnded func()
 }
@@ -102,6 +106,9 @@ func (p *plugin) newPacketStream(ctx context.Context, endpoint *results.Client, 
 			}()
 		}
 	}
+	if o.table != nil {
+		out = teeWriter{out, o.table}
+	}
 	s.memoryBefore = debug.SetMemoryLimit(streamMemory)
 	s.stream = p.newStream(ctx, endpoint, c, o, out)
 	return s, nil
@@ -109,7 +116,7 @@ func (p *plugin) newPacketStream(ctx context.Context, endpoint *results.Client, 
 
 func (p *plugin) newStream(ctx context.Context, endpoint *results.Client, c v1alpha1.Capture, o streamOptions, out io.Writer) *follow.Stream {
 	return follow.New(ctx, follow.Options{
-		Blocks: endpoint.LiveBlocks, Out: out, Complete: o.complete, Delay: max(o.delay, time.Millisecond),
+		Blocks: endpoint.LiveBlocks, Out: out, Complete: o.complete, FromStart: o.fromStart, Delay: max(o.delay, time.Millisecond),
 		Application: "kubectl-sonde " + version.Version, Comment: c.KindName() + " " + c.GetNamespace() + "/" + c.GetName(),
 		OnWriteError: o.onEnded,
 	})

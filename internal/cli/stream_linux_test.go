@@ -12,6 +12,8 @@ import (
 
 	"github.com/sonde-operator/sonde/api/v1alpha1"
 	"github.com/sonde-operator/sonde/internal/cli/report"
+	"github.com/sonde-operator/sonde/internal/kind"
+	"github.com/sonde-operator/sonde/internal/wire/pcapng"
 )
 
 // runningCapture is an API server whose next capture runs, and has packets in the file of one Pod.
@@ -265,4 +267,48 @@ func TestFollow(t *testing.T) {
 	_ = in.Close()
 	r = startTo(t, s, out, "follow", "web")
 	r.await(t, report.ExitOK)
+}
+
+// What cannot be followed is refused with the next step.
+func TestFollowRefuses(t *testing.T) {
+	ring := &v1alpha1.PacketCapture{Spec: v1alpha1.PacketCaptureSpec{Rotate: &v1alpha1.Rotate{MaxBytes: 1 << 20, Files: 2}}}
+	for name, tc := range map[string]struct {
+		c     v1alpha1.Capture
+		phase v1alpha1.Phase
+		arg   string
+		want  string
+	}{
+		"a ring of files":   {ring, v1alpha1.PhaseCapturing, "web", "when it has ended:\n  kubectl sonde download web -n shop\n"},
+		"a Trace":           {&v1alpha1.Trace{}, v1alpha1.PhaseCapturing, "trace/web", "when it has ended:\n  kubectl sonde download trace/web -n shop\n"},
+		"a ring that ended": {ring, v1alpha1.PhaseCompleted, "web", "To save its packets:\n  kubectl sonde download web -n shop\n"},
+		"one that ended":    {&v1alpha1.PacketCapture{}, v1alpha1.PhaseCompleted, "web", "To save its packets:\n  kubectl sonde download web -n shop\n"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := newAPIServer(t, kind.Trace)
+			s.add(tc.c, tc.phase)
+			r := sonde(t, s, report.ExitError, "follow", tc.arg)
+			if !strings.Contains(r.errOut.String(), tc.want) || r.out.String() != "" || s.accesses != 0 {
+				t.Errorf("%d ResultAccesses, said\n%s", s.accesses, r.errOut)
+			}
+		})
+	}
+}
+
+// A Pod that has no place for its stream at first lacks packets afterwards: follow says that it waits, counts them, and exits with 3.
+func TestFollowWaitsForAPlace(t *testing.T) {
+	s := newAPIServer(t)
+	s.busy = 1
+	s.files["u1/web-1-qwer.pcapng"] = pcapng.AppendGap(packets(), &pcapng.Gap{Bytes: 1000, Packets: 6})
+	s.add(&v1alpha1.PacketCapture{}, v1alpha1.PhaseCapturing)
+	r := start(t, s, nil, "follow", "web", "--delay", "10ms")
+	r.errOut.await(t, "Waiting for packets: this user has 16 streams open")
+	s.later("packetcaptures/web", func(c v1alpha1.Capture) { c.CaptureStatus().Phase = v1alpha1.PhaseCompleted })
+	r.await(t, report.ExitIncomplete)
+	for _, want := range []string{
+		"6 packets are not in the stream, because their Pods had to wait for a place\n", "To save all packets:\n  kubectl sonde download web -n shop\n",
+	} {
+		if !strings.Contains(r.errOut.String(), want) {
+			t.Errorf("no %q in\n%s", want, r.errOut)
+		}
+	}
 }

@@ -1,10 +1,14 @@
 package cli
 
 import (
+	"bytes"
+	"errors"
 	"fmt"
+	"io"
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 
 	"golang.org/x/sys/unix"
@@ -42,17 +46,7 @@ func openPTY(t *testing.T, width, height uint16) (outside, inside *os.File) {
 
 func TestCaptureOnATerminal(t *testing.T) {
 	outside, inside := openPTY(t, 60, 20)
-	seen := newOutput()
-	go func() {
-		b := make([]byte, 4096)
-		for {
-			n, err := outside.Read(b)
-			_, _ = seen.Write(b[:n])
-			if err != nil {
-				return
-			}
-		}
-	}()
+	seen := screenOf(outside)
 	s := newAPIServer(t)
 	s.onCreate = s.twoPods(v1alpha1.PhaseCapturing)
 	r := start(t, s, inside, "capture", "web", "-o", filepath.Join(t.TempDir(), "web.pcapng"))
@@ -77,17 +71,7 @@ func TestCaptureOnATerminal(t *testing.T) {
 // On one terminal the events are above the table of the Pods, and no line is wider than the terminal.
 func TestTraceOnATerminal(t *testing.T) {
 	outside, inside := openPTY(t, 70, 20)
-	seen := newOutput()
-	go func() {
-		b := make([]byte, 4096)
-		for {
-			n, err := outside.Read(b)
-			_, _ = seen.Write(b[:n])
-			if err != nil {
-				return
-			}
-		}
-	}()
+	seen := screenOf(outside)
 	s := runningTrace(t)
 	r := startWith(t, s, func(o *Options) {
 		o.Terminal, o.Streams.Out, o.Width = inside, inside, func() int { return 70 }
@@ -171,6 +155,37 @@ func TestCaptureTop(t *testing.T) {
 	}
 	if len(s.captures) != 0 {
 		t.Error("the capture is left")
+	}
+}
+
+// The table and standard output have the packets of one stream.
+func TestCaptureTopAndLive(t *testing.T) {
+	outside, inside := openPTY(t, 120, 24)
+	seen := screenOf(outside)
+	s := runningCapture(t)
+	r := startWith(t, s, func(o *Options) { o.Terminal, o.Keyboard = inside, inside }, "capture", "web", "--top", "--live", "--delay", "10ms")
+	awaitPackets(t, r.out.String, 2)
+	seen.await(t, "120 B  ") // the total of the two packets
+	s.later("packetcaptures/web-x7k2p", s.twoPods(v1alpha1.PhaseCompleted))
+	r.await(t, report.ExitOK)
+	if got := times(t, []byte(r.out.String())); len(got) != 5 {
+		t.Errorf("packets %v", got)
+	}
+	if s.streams["u1"] != 1 || s.streams["u2"] != 1 {
+		t.Errorf("streams of the Pods %v, want one each", s.streams)
+	}
+}
+
+// A table that fails does not end the stream.
+func TestTeeWriter(t *testing.T) {
+	var out bytes.Buffer
+	in, table := io.Pipe()
+	_ = in.CloseWithError(errors.New("damaged"))
+	if n, err := (teeWriter{&out, table}).Write([]byte("block")); n != 5 || err != nil || out.String() != "block" {
+		t.Errorf("%d, %v, wrote %q", n, err, &out)
+	}
+	if _, err := (teeWriter{full{}, table}).Write([]byte("block")); !errors.Is(err, syscall.ENOSPC) {
+		t.Errorf("error %v", err)
 	}
 }
 

@@ -61,6 +61,7 @@ type topView struct {
 
 // topRecords counts the records of a running capture.
 type topRecords interface {
+	// start reads the records by streams of its own.
 	start(ctx context.Context, p *plugin, endpoint *results.Client, c v1alpha1.Capture)
 	update(results.Update)
 	stop() error
@@ -96,7 +97,12 @@ func (p *plugin) newTopView(c v1alpha1.Capture) (*topView, error) {
 	return v, nil
 }
 
-func (v *topView) start(ctx context.Context, p *plugin, endpoint *results.Client, c v1alpha1.Capture) {
+// start counts records. stream, if not nil, are options for a stream of the same packets: then that one feeds the table, too.
+func (v *topView) start(ctx context.Context, p *plugin, endpoint *results.Client, c v1alpha1.Capture, stream *streamOptions) {
+	if packets, ok := v.records.(*topPackets); ok && stream != nil {
+		stream.table = packets.count()
+		return
+	}
 	v.records.start(ctx, p, endpoint, c)
 }
 
@@ -131,12 +137,13 @@ func (v *topView) addNote(_ capture.Saved, r *report.Report) {
 // topPackets counts the conversations of a packet capture.
 type topPackets struct {
 	counted *top.Conversations
-	stream  *follow.Stream
+	stream  *follow.Stream // nil if the stream that is written is counted
 	out     *io.PipeWriter
 	ended   chan error
 }
 
-func (t *topPackets) start(ctx context.Context, p *plugin, endpoint *results.Client, c v1alpha1.Capture) {
+// count returns a writer that counts the packets of a pcapng stream.
+func (t *topPackets) count() io.Writer {
 	in, out := io.Pipe()
 	t.out, t.ended = out, make(chan error, 1)
 	go func() {
@@ -144,23 +151,47 @@ func (t *topPackets) start(ctx context.Context, p *plugin, endpoint *results.Cli
 		_ = in.CloseWithError(err)
 		t.ended <- err
 	}()
-	t.stream = p.newStream(ctx, endpoint, c, streamOptions{}, out)
+	return out
 }
 
-func (t *topPackets) update(u results.Update) { t.stream.Update(u) }
+func (t *topPackets) start(ctx context.Context, p *plugin, endpoint *results.Client, c v1alpha1.Capture) {
+	t.stream = p.newStream(ctx, endpoint, c, streamOptions{fromStart: true}, t.count())
+}
+
+func (t *topPackets) update(u results.Update) {
+	if t.stream != nil {
+		t.stream.Update(u)
+	}
+}
 
 func (t *topPackets) stop() error {
-	ctx, cancel := context.WithCancel(context.Background())
-	cancel()
-	r, err := t.stream.Finish(ctx)
+	var r follow.Result
+	var err error
+	if t.stream != nil {
+		ctx, cancel := context.WithCancel(context.Background())
+		cancel()
+		r, err = t.stream.Finish(ctx)
+	}
 	_ = t.out.Close()
 	if counted := <-t.ended; counted != nil {
 		return counted
 	}
-	if err == nil && r.Skipped > 0 {
-		err = fmt.Errorf("it lacks %d packets, because there were too many for it", r.Skipped)
+	if lacks := r.Skipped + r.Waited; err == nil && lacks > 0 {
+		err = fmt.Errorf("it lacks %d packets, because there were too many for it", lacks)
 	}
 	return err
+}
+
+// teeWriter writes to out, and then to the table. An error of the table does not end the stream.
+type teeWriter struct{ out, table io.Writer }
+
+// Write writes b to both.
+func (w teeWriter) Write(b []byte) (int, error) {
+	n, err := w.out.Write(b)
+	if err == nil {
+		_, _ = w.table.Write(b)
+	}
+	return n, err
 }
 
 // maxTraces is how many Pods are counted at the same time, as in package tail.

@@ -104,11 +104,12 @@ func (s System) Install(dir, entry string) (string, error) {
 	if _, err := s.ours(path); err != nil {
 		return "", err
 	}
-	if err := os.MkdirAll(dir, 0o755); err != nil {
-		return "", fmt.Errorf("install into Wireshark: %w", err)
+	err := os.MkdirAll(dir, 0o755)
+	if err == nil {
+		err = os.WriteFile(path, []byte(entry), 0o755)
 	}
-	if err := os.WriteFile(path, []byte(entry), 0o755); err != nil {
-		return "", fmt.Errorf("install into Wireshark: %w", err)
+	if err != nil {
+		return "", fmt.Errorf("install into Wireshark: %w: choose a folder that you may write with --dir", err)
 	}
 	return path, nil
 }

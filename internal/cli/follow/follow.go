@@ -41,9 +41,11 @@ var ErrReaderEnded = errors.New("the reader of the stream has ended")
 // Options of a Stream.
 type Options struct {
 	// Blocks copies the blocks of a Pod's file to w, one with each Write, until its capture has ended (results.Client.LiveBlocks). With newest
-	// it may leave out packets, and calls onGap with their number.
-	Blocks func(ctx context.Context, podUID, file string, newest bool, onGap func(packets uint64), w io.Writer) error
+	// it may leave out packets, and calls onGap with their number, and whether the Pod has waited before its first block.
+	Blocks func(ctx context.Context, podUID, file string, newest bool, onGap func(packets uint64, waited bool), w io.Writer) error
 	Out    io.Writer
+	// FromStart says that the stream began with the capture, so no packet is from before the stream.
+	FromStart bool
 	// Complete leaves nothing out, however slow Out is. Finish then waits for all packets.
 	Complete bool
 	// Delay of a packet; zero is DefaultDelay.
@@ -62,9 +64,9 @@ type Result struct {
 	Bytes int64
 	// Read packets, by the UID of their Pod.
 	Read map[string]int64
-	// Skipped packets are in the files, but not in the stream, because its reader was slow. Earlier ones are those from before the
-	// stream began.
-	Skipped, Earlier uint64
+	// Packets that are in the files, but not in the stream: Skipped because its reader was slow, Waited because their Pod waited for its
+	// place, Earlier because they were captured before the stream began.
+	Skipped, Waited, Earlier uint64
 	// Abandoned says that the last packets did not come in time.
 	Abandoned bool
 	// Late packets came too late for their place in the order of time.
@@ -86,6 +88,7 @@ type Stream struct {
 	control  []byte // blocks that go out before the next packets
 	names    []byte // blocks that wait for the first interface
 	stats    []*pcapng.Statistics
+	read     []uint64          // packets of the stream, by interface
 	lost     map[uint32]uint64 // packets that were skipped, by the first interface of their Pod
 	last     uint64            // time of the last packet that left
 	activity uint64            // grows with each packet and each write
@@ -169,7 +172,7 @@ func (s *Stream) awaitLastWrite() {
 	select {
 	case <-s.written:
 	case <-time.After(lastWrite):
-		s.fail(errors.New("write packets: the reader of the stream takes none"))
+		s.fail(errors.New("write packets: the program that reads the stream does not take the last packets: end it"))
 	}
 }
 
@@ -261,7 +264,8 @@ func (s *Stream) take(buf []byte, now time.Time, last bool) (out []byte, more bo
 	return buf, false
 }
 
-// appendStatistics appends the last counts of each interface. What the stream has skipped counts as dropped.
+// appendStatistics appends the last counts of each interface. They are about the stream, and not the file: it delivered what it has, and
+// what it has skipped counts as dropped. Packets from before the stream passed the filter, and were neither delivered nor dropped.
 func (s *Stream) appendStatistics(buf []byte) []byte {
 	for n, st := range s.stats {
 		lost := s.lost[uint32(n)]
@@ -277,6 +281,7 @@ func (s *Stream) appendStatistics(buf []byte) []byte {
 			}
 			st.IfDrop = &lost
 		}
+		st.Delivered = &s.read[n]
 		buf = pcapng.AppendStatistics(buf, st)
 	}
 	return buf

@@ -21,7 +21,7 @@ import (
 // fakePod writes a file of packets, block by block.
 type fakePod struct {
 	w     io.Writer
-	gap   func(uint64)
+	gap   func(packets uint64, waited bool)
 	ended chan struct{}
 }
 
@@ -53,7 +53,7 @@ func (o *output) Write(b []byte) (int, error) {
 func newWorld(t *testing.T, delay time.Duration) *world {
 	t.Helper()
 	w := &world{t: t, out: &output{}, pods: make(chan *fakePod, 10)}
-	w.Stream = New(t.Context(), Options{Delay: delay, Out: w.out, Comment: "shop/web", Blocks: func(ctx context.Context, _, _ string, _ bool, onGap func(uint64), to io.Writer) error {
+	w.Stream = New(t.Context(), Options{Delay: delay, Out: w.out, Comment: "shop/web", Blocks: func(ctx context.Context, _, _ string, _ bool, onGap func(uint64, bool), to io.Writer) error {
 		p := &fakePod{w: to, gap: onGap, ended: make(chan struct{})}
 		w.pods <- p
 		select {
@@ -170,22 +170,89 @@ func TestDelay(t *testing.T) {
 	}
 }
 
-// What the stream leaves out counts as dropped in its statistics; what was captured before it began does not.
+// What the stream leaves out counts as dropped in its statistics; what was captured before it began does not. Of the packets before the
+// first one of a Pod that had to wait, those are from before the stream that were in its file when the stream learned of it.
 func TestGaps(t *testing.T) {
-	w := newWorld(t, 50*time.Millisecond)
-	a := w.join("a")
-	a.gap(7)
-	w.write(a, packet(10))
-	a.gap(5)
-	drops := uint64(2)
-	w.write(a, packet(20), pcapng.AppendStatistics(nil, &pcapng.Statistics{Time: 20, IfDrop: &drops}))
-	close(a.ended)
-	r, _, stats := w.finish()
-	if r.Earlier != 7 || r.Skipped != 5 {
-		t.Errorf("%+v, want 7 earlier and 5 skipped", r)
+	for name, tc := range map[string]struct {
+		fromStart bool
+		known     int64  // packets in the file when the stream learned of it
+		before    uint64 // packets of the gap before the first packet
+		waited    bool
+		want      Result
+	}{
+		"behind at once":             {before: 7, want: Result{Earlier: 7, Skipped: 5}},
+		"after waiting":              {known: 4, before: 7, waited: true, want: Result{Earlier: 4, Waited: 3, Skipped: 5}},
+		"after waiting a little":     {known: 10, before: 7, waited: true, want: Result{Earlier: 7, Skipped: 5}},
+		"a new Pod after waiting":    {before: 7, waited: true, want: Result{Waited: 7, Skipped: 5}},
+		"from the start":             {fromStart: true, known: 4, before: 7, want: Result{Skipped: 12}},
+		"from the start, by waiting": {fromStart: true, known: 4, before: 7, waited: true, want: Result{Waited: 7, Skipped: 5}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t, 50*time.Millisecond)
+			w.o.FromStart = tc.fromStart
+			u := update("a")
+			u.Account.Packets = tc.known
+			w.Update(u)
+			a := w.join("a")
+			a.gap(tc.before-1, tc.waited)
+			a.gap(1, tc.waited)
+			w.write(a, packet(10))
+			a.gap(5, tc.waited)
+			accepted, dropped, delivered := 2+tc.before+1+5+1, uint64(2), tc.before+1+5+1
+			w.write(a, packet(20), pcapng.AppendStatistics(nil, &pcapng.Statistics{Time: 20, FilterAccept: &accepted, IfDrop: &dropped, Delivered: &delivered}))
+			close(a.ended)
+			r, _, stats := w.finish()
+			got := Result{Earlier: r.Earlier, Waited: r.Waited, Skipped: r.Skipped}
+			if diff := cmp.Diff(tc.want, got); diff != "" {
+				t.Errorf("left out (-want +got):\n%s", diff)
+			}
+			if len(stats) != 1 {
+				t.Fatalf("statistics %+v", stats)
+			}
+			st := stats[0]
+			if *st.IfDrop != 2+r.Skipped+r.Waited || *st.Delivered != 2 || *st.FilterAccept != *st.IfDrop+*st.Delivered+r.Earlier {
+				t.Errorf("%d passed the filter, %d dropped, %d delivered; want 2 delivered, and as dropped 2 and what is left out: %+v",
+					*st.FilterAccept, *st.IfDrop, *st.Delivered, got)
+			}
+		})
 	}
-	if len(stats) != 1 || *stats[0].IfDrop != 2+r.Skipped {
-		t.Errorf("statistics %+v, want %d dropped", stats, 2+r.Skipped)
+}
+
+// Pods that wait for their places begin later, and the packets that this costs them count as dropped at their own interfaces.
+func TestMorePodsThanPlaces(t *testing.T) {
+	const pods, places, lost = 20, 16, 3
+	free := make(chan struct{}, places)
+	out := &output{}
+	w := &world{t: t, out: out}
+	w.Stream = New(t.Context(), Options{Delay: 10 * time.Millisecond, Out: out, Blocks: func(_ context.Context, uid, _ string, _ bool, onGap func(uint64, bool), to io.Writer) error {
+		waited := false
+		select {
+		case free <- struct{}{}:
+		default:
+			waited = true
+			free <- struct{}{}
+		}
+		defer func() { <-free }()
+		p := &fakePod{w: to}
+		w.write(p, pcapng.AppendSection(nil, &pcapng.Section{}), pcapng.AppendInterface(nil, &pcapng.Interface{Name: uid, LinkType: pcapng.LinkTypeEthernet}))
+		if waited {
+			onGap(lost, true)
+		}
+		time.Sleep(50 * time.Millisecond)
+		w.write(p, packet(10))
+		return nil
+	}})
+	for n := range pods {
+		w.Update(update(fmt.Sprint(n)))
+	}
+	r, got, stats := w.finish()
+	if r.Waited != lost*(pods-places) || r.Earlier+r.Skipped != 0 || len(got) != pods || len(stats) != pods-places {
+		t.Errorf("%+v, %d packets, statistics of %d Pods, want %d packets lost by each of %d", r, len(got), len(stats), lost, pods-places)
+	}
+	for _, st := range stats {
+		if *st.IfDrop != lost || *st.Delivered != 1 {
+			t.Errorf("%d dropped and %d delivered at an interface, want %d and 1", *st.IfDrop, *st.Delivered, lost)
+		}
 	}
 }
 

@@ -21,13 +21,15 @@ type pod struct {
 	began   bool // a packet was read
 	// missed packets from before the Pod has an interface.
 	missed uint64
+	// earlier packets, from before the stream began, at the beginning of its file.
+	earlier uint64
 }
 
 // readPod reads the stream of one Pod.
 func (s *Stream) readPod(ctx context.Context, of podstreams.Pod) error {
-	p := &pod{stream: s, ctx: ctx, uid: of.UID}
+	p := &pod{stream: s, ctx: ctx, uid: of.UID, earlier: uint64(of.Packets)}
 	if err := s.o.Blocks(ctx, of.UID, of.File, !s.o.Complete, p.gap, p); err != nil {
-		return fmt.Errorf("follow %s: %w", of.File, err)
+		return fmt.Errorf("Pod %s: %w", of.Name, err) //nolint:staticcheck // a kind
 	}
 	return nil
 }
@@ -46,7 +48,7 @@ func (p *pod) Write(block []byte) (int, error) {
 	case *pcapng.Packet:
 		b.Interface = p.numbers[b.Interface]
 		p.block = pcapng.AppendPacket(p.block[:0], b)
-		err = p.stream.add(p, b.Time)
+		err = p.stream.add(p, b)
 	case *pcapng.Statistics:
 		b.Interface = p.numbers[b.Interface]
 		p.stream.mu.Lock()
@@ -62,7 +64,7 @@ func (p *pod) describe(i *pcapng.Interface) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	p.numbers = append(p.numbers, uint32(len(s.stats)))
-	s.stats = append(s.stats, nil)
+	s.stats, s.read = append(s.stats, nil), append(s.read, 0)
 	s.control = pcapng.AppendInterface(s.control, i)
 	s.addNames()
 	s.lost[p.numbers[0]] += p.missed
@@ -71,7 +73,7 @@ func (p *pod) describe(i *pcapng.Interface) {
 
 // add queues the packet in p.block. It waits while the queue is full: then the connection to the keeper fills, and the keeper counts what
 // it leaves out. The wait ends with the context of the Pod.
-func (s *Stream) add(p *pod, at uint64) error {
+func (s *Stream) add(p *pod, b *pcapng.Packet) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for s.queue.Bytes() > maxBuffered && p.ctx.Err() == nil {
@@ -87,23 +89,35 @@ func (s *Stream) add(p *pod, at uint64) error {
 	p.began = true
 	s.activity++
 	s.result.Read[p.uid]++
-	s.queue.push(at, p.block, time.Now())
+	s.read[b.Interface]++
+	s.queue.push(b.Time, p.block, time.Now())
 	return nil
 }
 
-// gap counts packets that were skipped.
-func (p *pod) gap(packets uint64) {
+// gap counts packets that were skipped. The first gap of a Pod is before its first packet. If the Pod had to wait, only the packets that its
+// file had at first are from before the stream.
+func (p *pod) gap(packets uint64, waited bool) {
 	s := p.stream
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	switch {
-	case !p.began:
-		s.result.Earlier += packets
-	case len(p.numbers) == 0:
-		p.missed += packets
-		s.result.Skipped += packets
-	default:
-		s.lost[p.numbers[0]] += packets
-		s.result.Skipped += packets
+	earlier := uint64(0)
+	if !p.began && !s.o.FromStart {
+		earlier = packets
+		if waited {
+			earlier = min(packets, p.earlier)
+		}
+		p.earlier -= min(earlier, p.earlier)
 	}
+	packets -= earlier
+	s.result.Earlier += earlier
+	if p.began || !waited {
+		s.result.Skipped += packets
+	} else {
+		s.result.Waited += packets
+	}
+	if len(p.numbers) == 0 {
+		p.missed += packets
+		return
+	}
+	s.lost[p.numbers[0]] += packets
 }

@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 
 	"github.com/sonde-operator/sonde/internal/cli/packetview"
 	"github.com/sonde-operator/sonde/internal/cli/traceview"
@@ -100,6 +101,8 @@ func (in *input) open(path string) error {
 	r := bufio.NewReaderSize(f, 64<<10)
 	found := kindOf(r)
 	switch {
+	case found == unknown && isPcap(r):
+		return fmt.Errorf("%[1]s is a pcap file, and not pcapng. To convert it:\n  editcap -F pcapng %[1]s %s.pcapng", path, strings.TrimSuffix(path, ".pcap"))
 	case found == unknown:
 		return fmt.Errorf("%s is not a capture or trace: name a .pcapng or .ndjson file, or a directory of them", path)
 	case in.kind != unknown && in.kind != found:
@@ -125,6 +128,12 @@ func kindOf(r *bufio.Reader) kind {
 	return unknown
 }
 
+// isPcap reports whether a file begins as one of the older format: by its magic number, for either byte order and resolution of time.
+func isPcap(r *bufio.Reader) bool {
+	start, _ := r.Peek(4)
+	return slices.Contains([]string{"\xd4\xc3\xb2\xa1", "\xa1\xb2\xc3\xd4", "\x4d\x3c\xb2\xa1", "\xa1\xb2\x3c\x4d"}, string(start))
+}
+
 func (in *input) capture(ctx context.Context, name string, outcome Outcome) (*Page, error) {
 	var r io.Reader = in.readers[0]
 	if len(in.readers) > 1 {
@@ -134,6 +143,9 @@ func (in *input) capture(ctx context.Context, name string, outcome Outcome) (*Pa
 		r = merged
 	}
 	s, err := packetview.Read(cancellable{ctx, r})
+	if errors.Is(err, pcapng.ErrFormat) {
+		return nil, fmt.Errorf("%s: %w: the file is damaged: download it again", name, err)
+	}
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", name, err)
 	}

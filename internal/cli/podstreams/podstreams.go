@@ -10,7 +10,11 @@ import (
 )
 
 // Pod is one Pod and the file that is read of it.
-type Pod struct{ UID, Name, File string }
+type Pod struct {
+	UID, Name, File string
+	// Packets that the capture of the Pod had when the name of its file became known.
+	Packets int64
+}
 
 // Options of a Group.
 type Options struct {
@@ -58,7 +62,7 @@ func (g *Group) Update(u results.Update) {
 	for _, f := range u.Account.Files {
 		if strings.HasSuffix(f.Name, g.o.Suffix) {
 			g.read[u.UID] = true
-			g.running.Go(func() { g.readPod(Pod{UID: u.UID, Name: u.Pod, File: f.Name}) })
+			g.running.Go(func() { g.readPod(Pod{UID: u.UID, Name: u.Pod, File: f.Name, Packets: u.Account.Packets}) })
 			return
 		}
 	}

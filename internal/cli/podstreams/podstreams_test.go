@@ -11,7 +11,7 @@ import (
 )
 
 func update(uid string, files ...string) results.Update {
-	u := results.Update{UID: uid, Pod: "web-" + uid, Account: &account.Account{}}
+	u := results.Update{UID: uid, Pod: "web-" + uid, Account: &account.Account{Counts: account.Counts{Packets: 7}}}
 	for _, f := range files {
 		u.Account.Files = append(u.Account.Files, account.File{Name: f})
 	}
@@ -45,7 +45,7 @@ func TestGroup(t *testing.T) {
 	if err := g.Drain(t.Context()); err == nil || err.Error() != "damaged" {
 		t.Errorf("Drain: %v", err)
 	}
-	if len(got) != 5 || got[Pod{"3", "web-3", "3.pcapng"}] != 1 || most > 2 || g.Pods() != 6 {
+	if len(got) != 5 || got[Pod{"3", "web-3", "3.pcapng", 7}] != 1 || most > 2 || g.Pods() != 6 {
 		t.Errorf("read %v, %d at once, of %d Pods", got, most, g.Pods())
 	}
 }

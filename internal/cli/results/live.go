@@ -23,7 +23,7 @@ const (
 )
 
 // ErrNoLiveLines says that the operator or the agent is too old to stream lines.
-var ErrNoLiveLines = errors.New("this cluster's Sonde cannot show a result while it grows: it is older than this plugin")
+var ErrNoLiveLines = errors.New("this cluster's Sonde is older than this plugin, and cannot show a result while it grows: ask a cluster admin to upgrade it, or save the result when the capture has ended with kubectl sonde download")
 
 // Live copies the lines of a trace file to w while the tracer writes them, and returns nil when the trace has ended. It
 // waits for a file that does not exist yet, and resumes a stream whose connection is lost. With newest, a stream that
@@ -35,8 +35,8 @@ func (c *Client) Live(ctx context.Context, podUID, file string, newest bool, w i
 }
 
 // LiveBlocks copies the blocks of a file of packets to w as Live does, one with each Write. With newest, a stream that falls behind skips
-// packets: onGap is called with their number.
-func (c *Client) LiveBlocks(ctx context.Context, podUID, file string, newest bool, onGap func(packets uint64), w io.Writer) error {
+// packets: onGap is called with their number, and whether the stream has waited before its first block, for a place or for the file.
+func (c *Client) LiveBlocks(ctx context.Context, podUID, file string, newest bool, onGap func(packets uint64, waited bool), w io.Writer) error {
 	f := &liveStream{client: c, podUID: podUID, file: file, newest: newest, w: w, onGap: onGap, split: pcapng.SplitBlocks, longest: pcapng.MaxBlockLen}
 	f.copy = f.copyBlock
 	return f.run(ctx)
@@ -58,6 +58,7 @@ func (f *liveStream) run(ctx context.Context) error {
 		if f.at > before {
 			pause = c.timing.Pause
 		}
+		f.waited = f.waited || f.at == 0
 		waited, err := c.awaitPlace(ctx, err, 0)
 		if err == nil && waited == 0 {
 			err = wait(ctx, pause)
@@ -83,8 +84,9 @@ type liveStream struct {
 	podUID, file string
 	newest       bool
 	w            io.Writer
-	onGap        func(packets uint64)
+	onGap        func(packets uint64, waited bool)
 	at           int64 // offset of the next byte in the file
+	waited       bool  // an attempt failed before the first byte came
 
 	// split cuts the stream into records of at most longest bytes, and copy copies one.
 	split   bufio.SplitFunc
@@ -148,7 +150,7 @@ func (f *liveStream) copyBlock(block []byte) error {
 	if gap != nil {
 		block, size = gap.Others, gap.Bytes
 		if gap.Packets > 0 {
-			f.onGap(gap.Packets)
+			f.onGap(gap.Packets, f.waited)
 		}
 	}
 	for len(block) > 0 {

@@ -154,7 +154,7 @@ func TestLiveBlocks(t *testing.T) {
 		_, _ = w.Write(packet)
 	})
 	got, gaps := &blockSink{slow: 4 * timing.Idle}, uint64(0)
-	if err := c.LiveBlocks(t.Context(), "u1", "web-1.ndjson", true, func(n uint64) { gaps += n }, got); err != nil {
+	if err := c.LiveBlocks(t.Context(), "u1", "web-1.ndjson", true, func(n uint64, _ bool) { gaps += n }, got); err != nil {
 		t.Fatal(err)
 	}
 	want := []string{string(section), string(eth0), string(eth1), string(packet), string(packet)}
@@ -167,6 +167,37 @@ func TestLiveBlocks(t *testing.T) {
 	}
 }
 
+// A gap says whether the stream waited for a place before its first block, and not whether it lost its connection later.
+func TestGapAfterWaiting(t *testing.T) {
+	gap := pcapng.AppendGap(nil, &pcapng.Gap{Bytes: 100, Packets: 7})
+	for name, tc := range map[string]struct {
+		first func(w http.ResponseWriter)
+		want  []bool
+	}{
+		"no place at first": {func(w http.ResponseWriter) { refuse(w, http.StatusTooManyRequests, "this user has 16 streams open") }, []bool{true}},
+		"no connection later": {func(w http.ResponseWriter) {
+			_, _ = w.Write(gap)
+			w.(http.Flusher).Flush()
+			panic(http.ErrAbortHandler)
+		}, []bool{false, false}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			c := newLiveClient(t, quick, &tokens{}, func(n int, w http.ResponseWriter, _ *http.Request) {
+				if n == 1 {
+					tc.first(w)
+					return
+				}
+				_, _ = w.Write(gap)
+			})
+			var got []bool
+			err := c.LiveBlocks(t.Context(), "u1", "web-1.ndjson", true, func(_ uint64, waited bool) { got = append(got, waited) }, &blockSink{})
+			if err != nil || !slices.Equal(got, tc.want) {
+				t.Errorf("gaps after waiting %v, %v, want %v", got, err, tc.want)
+			}
+		})
+	}
+}
+
 // A gap that ends within a block, and what is no block, end the stream with an error.
 func TestLiveBlocksDamaged(t *testing.T) {
 	for name, stream := range map[string][]byte{
@@ -175,7 +206,7 @@ func TestLiveBlocksDamaged(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			c := newLiveClient(t, quick, &tokens{}, func(_ int, w http.ResponseWriter, _ *http.Request) { _, _ = w.Write(stream) })
-			err := c.LiveBlocks(t.Context(), "u1", "web-1.ndjson", false, func(uint64) {}, &blockSink{})
+			err := c.LiveBlocks(t.Context(), "u1", "web-1.ndjson", false, func(uint64, bool) {}, &blockSink{})
 			if !errors.Is(err, pcapng.ErrFormat) {
 				t.Errorf("error %v", err)
 			}

@@ -20,7 +20,7 @@ func Find() (string, error) {
 	if named := os.Getenv("WIRESHARK"); named != "" {
 		program, err := exec.LookPath(named)
 		if err != nil {
-			return "", fmt.Errorf("start the program in WIRESHARK: %w", err)
+			return "", fmt.Errorf("WIRESHARK names no program that can be started: %w: set it to the path of Wireshark, or unset it", err)
 		}
 		return program, nil
 	}

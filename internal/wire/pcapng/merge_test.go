@@ -284,11 +284,16 @@ func TestWiresharkReadsTheMerge(t *testing.T) {
 	}
 }
 
-// Wireshark shows the names of a merged file instead of addresses, and finds nothing wrong with it.
+// Wireshark shows the names of a merged file instead of addresses, and the process of a packet. Its programs find nothing wrong with the
+// file, and copy the process.
 func TestNamesInWireshark(t *testing.T) {
-	source := AppendSection(nil, &Section{})
-	source = AppendInterface(source, &Interface{LinkType: LinkTypeRaw})
-	source = AppendPacket(source, &Packet{Time: 1, Data: unhex(t, "45000014 00000000 40fd0000 0a000001 0a000002"), Length: 20})
+	process := &Process{PID: 4711, InnerPID: 7, UID: 101, Comm: "nginx", Container: "web"}
+	source := AppendSection(nil, &Section{Comments: []string{"Pod shop/web-7d9"}})
+	source = AppendInterface(source, &Interface{Name: "eth0", LinkType: LinkTypeRaw, Comments: []string{"of a Pod"}})
+	source = AppendPacket(source, &Packet{
+		Time: 1, Data: unhex(t, "45000014 00000000 40fd0000 0a000001 0a000002"), Length: 20, Comments: []string{process.String()}, Process: process,
+	})
+	source = AppendStatistics(source, &Statistics{Time: 2, Received: new(uint64(1)), IfDrop: new(uint64(0)), Delivered: new(uint64(1))})
 	var merged bytes.Buffer
 	names := &Names{Records: []Name{{netip.MustParseAddr("10.0.0.1"), "shop/web-7d9"}, {netip.MustParseAddr("10.0.0.2"), "web.shop.svc"}}}
 	if _, err := Merge(&merged, []io.Reader{bytes.NewReader(source)}, MergeOptions{Names: names}); err != nil {
@@ -298,9 +303,17 @@ func TestNamesInWireshark(t *testing.T) {
 	if err := os.WriteFile(path, merged.Bytes(), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	edited := filepath.Join(t.TempDir(), "edited.pcapng")
+	edited, twice := filepath.Join(t.TempDir(), "edited.pcapng"), filepath.Join(t.TempDir(), "twice.pcapng")
 	wireshark.Run(t, "editcap", path, edited)
-	wireshark.Run(t, "mergecap", "-w", edited, path, path)
+	wireshark.Run(t, "mergecap", "-w", twice, path, path)
+	const line = "process: nginx, pid 4711, uid 101, container web\n"
+	for file, want := range map[string]string{path: line, edited: line, twice: line + line} {
+		wireshark.Run(t, "capinfos", file)
+		if got := wireshark.Run(t, "tshark", "-r", file, "-T", "fields", "-e", "frame.comment"); got != want {
+			t.Errorf("tshark shows %q of %s, want %q", got, filepath.Base(file), want)
+		}
+	}
+	// editcap and mergecap 4.0 copy no names.
 	if got := wireshark.Run(t, "tshark", "-N", "n", "-r", path, "-T", "fields", "-e", "ip.src_host", "-e", "ip.dst_host"); strings.TrimSpace(got) != "shop/web-7d9\tweb.shop.svc" {
 		t.Errorf("tshark shows %q", got)
 	}

@@ -134,7 +134,7 @@ func TestPluginFollowSlowReader(t *testing.T) {
 		t.Fatal(err)
 	}
 	var exit *exec.ExitError
-	if err := cmd.Wait(); !errors.As(err, &exit) || exit.ExitCode() != 3 || !strings.Contains(errOut.String(), "were left out") {
+	if err := cmd.Wait(); !errors.As(err, &exit) || exit.ExitCode() != 3 || !strings.Contains(errOut.String(), "because its reader was slow") {
 		t.Errorf("%v\n%s", err, errOut)
 	}
 	inStream, inFile := cluster.Read(t, file), cluster.Download(t, pc)[sink.Name]
@@ -143,6 +143,9 @@ func TestPluginFollowSlowReader(t *testing.T) {
 	}
 	if missing := uint64(inFile.Packets - inStream.Packets); missing == 0 || inStream.Dropped != missing { //nolint:gosec // the file has more
 		t.Errorf("the stream lacks %d packets and counts %d", missing, inStream.Dropped)
+	}
+	if inStream.Delivered != uint64(inStream.Packets) { //nolint:gosec // no negative number
+		t.Errorf("the stream has %d packets and counts %d", inStream.Packets, inStream.Delivered)
 	}
 }
 
