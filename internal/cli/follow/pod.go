@@ -9,7 +9,7 @@ import (
 	"github.com/sonde-operator/sonde/internal/wire/pcapng"
 )
 
-// pod is the state of one Pod's stream. It is an io.Writer of whole blocks.
+// pod is the state of one Pod's stream. It is a results.BlockSink.
 type pod struct {
 	stream *Stream
 	ctx    context.Context //nolint:containedctx // io.Writer has none
@@ -26,7 +26,15 @@ type pod struct {
 // readPod reads the stream of one Pod.
 func (s *Stream) readPod(ctx context.Context, of podstreams.Pod) error {
 	p := &pod{stream: s, ctx: ctx, uid: of.UID}
-	if err := s.o.Blocks(ctx, of.UID, of.File, !s.o.Complete, p.gap, p); err != nil {
+	s.mu.Lock()
+	s.sources.join(of.UID)
+	s.mu.Unlock()
+	defer func() {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		s.sources.leave(of.UID)
+	}()
+	if err := s.o.Blocks(ctx, of.UID, of.File, !s.o.Complete, p); err != nil {
 		return fmt.Errorf("follow %s: %w", of.File, err)
 	}
 	return nil
@@ -91,8 +99,23 @@ func (s *Stream) add(p *pod, at uint64) error {
 	return nil
 }
 
-// gap counts packets that were skipped.
-func (p *pod) gap(packets uint64) {
+// Until notes that all packets up to a time have come. Those that this lets leave do so at once.
+func (p *pod) Until(at uint64) {
+	s := p.stream
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.sources.until[p.uid] = at
+	if first, ok := s.queue.First(); !ok || first > s.sources.complete(time.Now()) {
+		return
+	}
+	select {
+	case s.due <- struct{}{}:
+	default:
+	}
+}
+
+// Gap counts packets that were skipped.
+func (p *pod) Gap(packets uint64) {
 	s := p.stream
 	s.mu.Lock()
 	defer s.mu.Unlock()
