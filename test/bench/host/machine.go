@@ -26,7 +26,7 @@ func Describe(ctx context.Context, b *Env) figures.Machine {
 	if unix.Uname(&u) == nil {
 		m.Kernel = unix.ByteSliceToString(u.Sysname[:]) + " " + unix.ByteSliceToString(u.Release[:])
 	}
-	for _, name := range []string{"tcpdump", "dumpcap", "netsniff-ng", "bpftrace", "strace"} {
+	for _, name := range []string{"tcpdump", "dumpcap", "netsniff-ng", "bpftrace", "strace", "tshark"} {
 		out, _ := exec.CommandContext(ctx, name, "--version").CombinedOutput()
 		lines := strings.Split(string(out), "\n")
 		m.Versions[name] = strings.TrimSuffix(strings.TrimSpace(lines[0]), ".")
