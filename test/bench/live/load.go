@@ -10,7 +10,6 @@ import (
 	"regexp"
 	"strconv"
 	"strings"
-	"syscall"
 	"time"
 
 	"github.com/sonde-operator/sonde/internal/wire/captureconfig"
@@ -55,7 +54,7 @@ func follow(ctx context.Context, b *host.Env, o *Sizes) (out figures.Followed, e
 	}
 	plugin, err := w.follow(ctx, o.Plugin)
 	if err == nil {
-		out, err = drain(ctx, plugin)
+		out, err = drain(ctx, plugin, filepath.Base(o.Plugin))
 	}
 	if err := errors.Join(err, <-report); err != nil {
 		return out, err
@@ -68,7 +67,7 @@ func follow(ctx context.Context, b *host.Env, o *Sizes) (out figures.Followed, e
 }
 
 // drain runs the plugin, reads its packets, and measures it.
-func drain(ctx context.Context, plugin *exec.Cmd) (out figures.Followed, err error) {
+func drain(ctx context.Context, plugin *exec.Cmd, program string) (out figures.Followed, err error) {
 	var said host.Output
 	packets, err := plugin.StdoutPipe()
 	if err != nil {
@@ -79,7 +78,7 @@ func drain(ctx context.Context, plugin *exec.Cmd) (out figures.Followed, err err
 		return out, fmt.Errorf("start the plugin: %w", err)
 	}
 	memory := make(chan [2]int64)
-	go func() { memory <- peakMemory(plugin.Process.Pid) }()
+	go func() { memory <- peakMemory(plugin.Process.Pid, program) }()
 	_, readErr := pcapng.Walk(packets, func(b pcapng.BlockInfo) {
 		if b.Packet {
 			out.Packets++
@@ -88,9 +87,6 @@ func drain(ctx context.Context, plugin *exec.Cmd) (out figures.Followed, err err
 	err = errors.Join(readErr, host.Wait(ctx, plugin))
 	peak := <-memory
 	out.Anonymous, out.Resident, out.CPU = peak[0], peak[1], host.Used(plugin)
-	if usage, ok := plugin.ProcessState.SysUsage().(*syscall.Rusage); ok {
-		out.Resident = max(out.Resident, usage.Maxrss<<10)
-	}
 	const incomplete = 3 // exit code of a stream that lacks packets
 	if err != nil && plugin.ProcessState.ExitCode() != incomplete {
 		return out, fmt.Errorf("%w: %s", err, said.String())
@@ -113,13 +109,17 @@ func numberBefore(text, words string) int64 {
 	return n
 }
 
-// peakMemory returns the most memory that a process had: without the pages of files, and with them, in bytes.
-func peakMemory(pid int) (peak [2]int64) {
-	const each = 10 * time.Millisecond
-	for {
+// peakMemory returns the most memory that a process had while it ran a program: without the pages of files, and with them, in bytes.
+func peakMemory(pid int, program string) (peak [2]int64) {
+	const each, longest = 10 * time.Millisecond, 15
+	program = program[:min(len(program), longest)] // as the kernel cuts it
+	for ; ; time.Sleep(each) {
 		status := string(host.FileContent(fmt.Sprintf("/proc/%d/status", pid)))
 		if !strings.Contains(status, "RssAnon:") { // it has ended
 			return peak
+		}
+		if !strings.HasPrefix(status, "Name:\t"+program+"\n") { // bench itself has not executed it yet
+			continue
 		}
 		for i, name := range []string{"RssAnon:", "VmHWM:"} {
 			var kib int64
@@ -127,6 +127,5 @@ func peakMemory(pid int) (peak [2]int64) {
 			_, _ = fmt.Sscan(after, &kib)
 			peak[i] = max(peak[i], kib<<10)
 		}
-		time.Sleep(each)
 	}
 }

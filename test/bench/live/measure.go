@@ -16,9 +16,9 @@ import (
 
 // Sizes of a round.
 type Sizes struct {
-	Plugin  string        // path of kubectl-sonde
-	Frames  int           // of one measurement of the names of processes
-	Packets int           // whose latency is measured, by each way
+	Plugin  string // path of kubectl-sonde
+	Frames  int    // of one measurement of the names of processes
+	Packets int    // whose latency is measured, by each way
 	Ways    []figures.LiveWay
 	Follow  time.Duration // of a stream of several Pods
 }
