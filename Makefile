@@ -364,16 +364,16 @@ test-full: test ## Run everything, shard by shard.
 ##@ Benchmarks
 ROUNDS ?= 7
 BENCH  ?=
-# The part to run: capture, trace or intercept.
+# The part to run: capture, trace, intercept or live.
 PART   ?= all
 # A partial run (BENCH='-only 512') is neither recorded nor compared.
 BENCH_OUT := $(if $(BENCH),build/bench/part,$(if $(filter all,$(PART)),build/bench,build/bench/$(PART)))
 .PHONY: bench
-bench: deps build ## Measure captures, traces and intercepts next to their peers, as root (ROUNDS=n, PART=capture|trace|intercept), and write docs/benchmarks.md.
+bench: deps build ## Measure captures, traces, intercepts and live captures, as root (ROUNDS=n, PART=capture|trace|intercept|live), and write docs/benchmarks.md.
 	go build -o bin/bench ./test/bench
 	cd test/bench/wireguard && go build -o $(CURDIR)/bin/bench-wireguard .
-	bin/bench run -agent $(BIN)/agent -out $(BENCH_OUT) -disk build/bench -part $(PART) -rounds $(ROUNDS) $(BENCH)
-	@[ -n "$(BENCH)" ] || for section in machine capture trace intercept; do \
+	bin/bench run -agent $(BIN)/agent -out $(BENCH_OUT) -disk build/bench -plugin bin/kubectl-sonde -part $(PART) -rounds $(ROUNDS) $(BENCH)
+	@[ -n "$(BENCH)" ] || for section in machine capture trace intercept live; do \
 		[ ! -e $(BENCH_OUT)/$$section.md ] || hack/section.sh docs/benchmarks.md $$section < $(BENCH_OUT)/$$section.md; \
 	done
 

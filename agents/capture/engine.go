@@ -138,6 +138,11 @@ type Config struct {
 	// FileMode is the mode of the file; default 0640.
 	FileMode os.FileMode
 
+	// Followed, if not nil, reports whether someone reads the file while it grows. Packets are then written sooner, and Complete is called
+	// with times in nanoseconds since 1970: all packets up to such a time are in the file, or counted as lost. Both belong to Run.
+	Followed func() bool
+	Complete func(upTo uint64)
+
 	// Description is the if_description of every interface, for example "shop/web-1 on node-a".
 	Description string
 	// Log receives changes of interfaces; default: nothing is logged.
@@ -154,6 +159,9 @@ func (c Config) withDefaults() Config {
 	}
 	if c.FileMode == 0 {
 		c.FileMode = defaultFileMode
+	}
+	if c.Followed == nil {
+		c.Followed = func() bool { return false }
 	}
 	if c.Log == nil {
 		c.Log = slog.New(slog.DiscardHandler)

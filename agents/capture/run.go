@@ -53,6 +53,9 @@ func (s *session) loop(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
+		if s.cfg.Followed() {
+			wait = s.serve(wait)
+		}
 		if err := s.wait(wait); err != nil {
 			return err
 		}

@@ -43,6 +43,9 @@ type session struct {
 	// maxInterfaces bounds the captured interfaces, deleted ones included. unlisted counts the skipped ones without a note.
 	maxInterfaces, unlisted int
 
+	served uint64  // when packets were last written for readers of the growing file, by CLOCK_MONOTONIC
+	next   horizon // for these readers, when it is in the file; its time is zero if there is none
+
 	closing sync.Mutex // guards wake
 }
 

@@ -19,10 +19,13 @@ const (
 	spareBytes = 64
 )
 
-// control is the volume with the stop file, which the probe watches.
+// control is the volume with the stop file and the follow file, which the probe watches.
 type control struct {
 	root *os.Root
 	mu   sync.Mutex // one stop at a time
+
+	following sync.Mutex
+	followers int
 }
 
 func openControl(path string) (*control, error) {
@@ -36,7 +39,44 @@ func openControl(path string) (*control, error) {
 		// If this fails, stop writes the file, which needs free space then.
 		_ = c.writeSpare("")
 	}
+	// Before a restart someone may have followed the capture. Nobody does now.
+	if _, err := root.Lstat(captureconfig.FollowFile); err == nil {
+		_ = c.writeFollowed(false)
+	}
 	return c, nil
+}
+
+// follow lets the probe know that one more reader follows its packets, until leave is called. Without the follow file packets come later,
+// and nothing else changes.
+func (c *control) follow() (leave func(), err error) {
+	c.following.Lock()
+	defer c.following.Unlock()
+	if c.followers++; c.followers == 1 {
+		err = c.writeFollowed(true)
+	}
+	return func() {
+		c.following.Lock()
+		defer c.following.Unlock()
+		if c.followers--; c.followers == 0 {
+			_ = c.writeFollowed(false) // the probe then writes packets sooner than it must
+		}
+	}, err
+}
+
+// writeFollowed overwrites the follow file: the keeper may remove no file.
+func (c *control) writeFollowed(followed bool) error {
+	f, err := c.root.OpenFile(captureconfig.FollowFile, os.O_WRONLY|os.O_CREATE, 0o644)
+	if err != nil {
+		return fmt.Errorf("write follow file: %w", err)
+	}
+	content := byte('0')
+	if followed {
+		content = captureconfig.Followed
+	}
+	if _, err = f.WriteAt([]byte{content}, 0); err != nil {
+		err = fmt.Errorf("write follow file: %w", err)
+	}
+	return errors.Join(err, f.Close())
 }
 
 func (c *control) close() error { return c.root.Close() }

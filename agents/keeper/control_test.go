@@ -60,3 +60,30 @@ func TestStopOutlivesItsKeeper(t *testing.T) {
 		}
 	}
 }
+
+// A restarted keeper has no readers yet, whatever its predecessor had.
+func TestFollowersEndWithTheirKeeper(t *testing.T) {
+	dir := t.TempDir()
+	path := filepath.Join(dir, captureconfig.FollowFile)
+	for range 2 {
+		c, err := openControl(dir)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if b, err := os.ReadFile(path); err == nil && string(b) != "0" {
+			t.Errorf("a keeper without readers says %q", b)
+		}
+		leave, err := c.follow()
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, err = c.follow()
+		leave()
+		if b, rerr := os.ReadFile(path); err != nil || rerr != nil || string(b) != "1" {
+			t.Errorf("one of two readers is left, and the file says %q, %v, %v", b, err, rerr)
+		}
+		if err := c.close(); err != nil {
+			t.Fatal(err)
+		}
+	}
+}

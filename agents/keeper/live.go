@@ -7,18 +7,21 @@ import (
 	"io"
 	"net/http"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
 
 	"golang.org/x/sys/unix"
 
+	"github.com/sonde-operator/sonde/internal/wire/account"
 	"github.com/sonde-operator/sonde/internal/wire/keeperapi"
 )
 
 const (
-	// liveInterval is how often a followed file is read.
-	liveInterval = 250 * time.Millisecond
+	// liveInterval is how often a followed trace is read, and packetInterval how often a followed capture is.
+	liveInterval   = 250 * time.Millisecond
+	packetInterval = 25 * time.Millisecond
 	// liveBytes is how many bytes of a trace are sent at a time: more than a person can read, but less than a trace may write, so
 	// that the target keeps its network.
 	liveBytes = 1 << 20
@@ -38,6 +41,10 @@ type follower struct {
 	at int64
 	// newest skips records rather than lag far behind.
 	newest bool
+	// told is the time up to which the reader knows that it has all records.
+	told uint64
+	// sent is when records were sent last.
+	sent time.Time
 }
 
 // live sends a file of lines or blocks from an offset on, with those that are appended to it, until the capture has ended.
@@ -64,6 +71,13 @@ func (h *handler) live(w http.ResponseWriter, r *http.Request) {
 	w.Header().Set("Content-Type", form.contentType)
 	w.WriteHeader(http.StatusOK)
 	out := newDeadlineWriter(w)
+	if form == blockRecords {
+		leave, err := h.control.follow()
+		defer leave()
+		if err != nil {
+			h.log.Warn("Following packets without the probe's help", "file", name, "error", err.Error())
+		}
+	}
 	fl := &follower{records: form, file: f, name: name, h: h, out: out, at: from, newest: r.URL.Query().Get(keeperapi.QueryNewest) == "1"}
 	if err := fl.run(r.Context()); err != nil && r.Context().Err() == nil {
 		h.log.Info("Aborting a live download", "file", name, "error", err.Error())
@@ -73,7 +87,7 @@ func (h *handler) live(w http.ResponseWriter, r *http.Request) {
 
 // run sends the file, with the records that are appended to it, until the capture has ended.
 func (f *follower) run(ctx context.Context) error {
-	tick, heartbeat := time.NewTicker(liveInterval), time.NewTicker(keeperapi.HeartbeatInterval)
+	tick, heartbeat := time.NewTicker(f.interval), time.NewTicker(keeperapi.HeartbeatInterval)
 	defer tick.Stop()
 	defer heartbeat.Stop()
 	if err := f.out.control.Flush(); err != nil { // the header: the first record may come late
@@ -111,11 +125,15 @@ func (f *follower) send(record []byte) error {
 // sendNew sends the appended records, and reports whether these were the last ones.
 func (f *follower) sendNew() (done bool, err error) {
 	now := f.h.progress.get() // before the size, so that the end includes everything written before it
+	var until uint64
+	if f.horizon != nil {
+		until = f.h.results.horizon() // before the size, too
+	}
 	size, err := f.size()
 	if err != nil {
 		return false, err
 	}
-	end := f.h.recounts.size(f.name, completeSize(f.file, f.name, size, now.account.Files))
+	end := f.h.recounts.size(f.name, completeSize(f.file, f.name, size, f.known(size, now.account.Files)))
 	done = !now.final.IsZero()
 	if f.newest && end-f.at > f.maxLag {
 		instead, at, err := f.skip(f.file, f.at, end)
@@ -128,23 +146,48 @@ func (f *follower) sendNew() (done bool, err error) {
 		f.at = at
 	}
 	to := end
-	if to-f.at > f.atOnce && !done {
-		if whole := f.end(f.file, f.at, f.at+f.atOnce); whole > f.at {
+	if most := f.allowed(); to-f.at > most && !done {
+		if whole := f.end(f.file, f.at, f.at+most); whole > f.at {
 			to = whole
 		}
 	}
-	if to <= f.at {
+	if to > f.at {
+		if err := f.sendTo(to); err != nil {
+			return false, err
+		}
+	}
+	if to < end || until <= f.told {
 		return done, nil
 	}
+	f.told = until
+	return done, f.send(f.horizon(until))
+}
+
+// known adds to the account's files what the reader has: it is complete, and need not be read again.
+func (f *follower) known(size int64, files []account.File) []account.File {
+	if f.at > size {
+		return files
+	}
+	return append(slices.Clone(files), account.File{Name: f.name, Bytes: f.at})
+}
+
+// allowed returns how many bytes may be sent: atOnce in liveInterval, so that the target keeps its network.
+func (f *follower) allowed() int64 {
+	return f.atOnce * int64(min(max(time.Since(f.sent), f.interval), liveInterval)) / int64(liveInterval)
+}
+
+// sendTo sends the file up to an offset.
+func (f *follower) sendTo(to int64) error {
+	f.sent = time.Now()
 	n, err := io.Copy(f.out, io.NewSectionReader(f.file, f.at, to-f.at))
 	f.at += n
 	if err == nil {
 		err = f.out.control.Flush()
 	}
 	if err != nil {
-		return false, fmt.Errorf("send records: %w", err)
+		return fmt.Errorf("send records: %w", err)
 	}
-	return done, nil
+	return nil
 }
 
 func (f *follower) size() (int64, error) {

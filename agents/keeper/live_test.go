@@ -10,9 +10,12 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
+	"github.com/google/go-cmp/cmp"
 	"k8s.io/utils/clock"
 
+	"github.com/sonde-operator/sonde/internal/wire/captureconfig"
 	"github.com/sonde-operator/sonde/internal/wire/keeperapi"
 	"github.com/sonde-operator/sonde/internal/wire/pcapng"
 	"github.com/sonde-operator/sonde/internal/wire/tracefmt"
@@ -177,6 +180,109 @@ func TestLiveBlocks(t *testing.T) {
 	k.put(t, done)
 	if _, err := r.Next(); !errors.Is(err, io.EOF) {
 		t.Errorf("at the end: %v", err)
+	}
+}
+
+// The reader learns up to which time it has all packets, behind the last of them. The probe learns whether there is a reader.
+func TestLiveHorizon(t *testing.T) {
+	k := run(t, clock.RealClock{})
+	packet := func(n uint64) string {
+		return string(pcapng.AppendPacket(nil, &pcapng.Packet{Time: n, Data: []byte("x"), Length: 1}))
+	}
+	horizon := func(at uint64) {
+		write(t, filepath.Join(k.results, captureconfig.HorizonFile), string(captureconfig.AppendHorizon(nil, at)))
+	}
+	follow := func(want string) {
+		await(t, "the follow file says "+want, func() bool {
+			b, err := os.ReadFile(filepath.Join(k.control, captureconfig.FollowFile))
+			return err == nil && string(b) == want
+		})
+	}
+	path := filepath.Join(k.results, "live.pcapng")
+	head := pcapng.AppendInterface(pcapng.AppendSection(nil, &pcapng.Section{}), &pcapng.Interface{Name: "eth0", LinkType: pcapng.LinkTypeEthernet})
+	appendTo(t, path, string(head)+packet(5))
+	horizon(7)
+	var readers []*bufio.Scanner
+	for range 2 {
+		resp, err := k.client.Live(t.Context(), k.addr, "live.pcapng", 0, true)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer resp.Body.Close()
+		blocks := bufio.NewScanner(resp.Body)
+		blocks.Split(pcapng.SplitBlocks)
+		readers = append(readers, blocks)
+	}
+	follow("1")
+	// said are the times of packets, and those up to which all have come as negative numbers.
+	said := func(blocks *bufio.Scanner, n int) (got []int) {
+		for len(got) < n && blocks.Scan() {
+			if gap, err := pcapng.ParseGap(blocks.Bytes()); err != nil || gap != nil {
+				if gap.Until > 0 {
+					got = append(got, -int(gap.Until))
+				}
+				continue
+			}
+			if b := blocks.Bytes(); len(b) == len(packet(0)) {
+				got = append(got, int(pcapng.PacketHeaderOf(b).Time()))
+			}
+		}
+		return got
+	}
+	for _, r := range readers {
+		if diff := cmp.Diff([]int{5, -7}, said(r, 2)); diff != "" {
+			t.Errorf("said (-want +got):\n%s", diff)
+		}
+	}
+	appendTo(t, path, packet(8)+packet(9))
+	horizon(10)
+	for _, r := range readers {
+		if diff := cmp.Diff([]int{8, 9, -10}, said(r, 3)); diff != "" {
+			t.Errorf("said (-want +got):\n%s", diff)
+		}
+	}
+	write(t, filepath.Join(k.results, captureconfig.HorizonFile), "no horizon")
+	appendTo(t, path, packet(11))
+	k.put(t, done)
+	for _, r := range readers {
+		if diff := cmp.Diff([]int{11}, said(r, 2)); diff != "" {
+			t.Errorf("said (-want +got):\n%s", diff)
+		}
+	}
+	follow("0")
+	if _, err := k.client.File(t.Context(), k.addr, captureconfig.HorizonFile, ""); err == nil {
+		t.Error("the horizon is served as a result")
+	}
+}
+
+// await waits for a condition.
+func await(t *testing.T, what string, ok func() bool) {
+	t.Helper()
+	for deadline := time.Now().Add(20 * time.Second); !ok(); time.Sleep(5 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatalf("timed out waiting until %s", what)
+		}
+	}
+}
+
+// A fast writer's file is sent at a bounded rate, in parts that grow with the time since the last one.
+func TestAllowed(t *testing.T) {
+	for name, tc := range map[string]struct {
+		form *records
+		ago  time.Duration
+		want int64
+	}{
+		"first part of packets":  {blockRecords, time.Hour, blockRecords.atOnce},
+		"next part of packets":   {blockRecords, 0, blockRecords.atOnce / 10},
+		"each part of a trace":   {lineRecords, 0, lineRecords.atOnce},
+		"after a trace was idle": {lineRecords, time.Hour, lineRecords.atOnce},
+	} {
+		t.Run(name, func(t *testing.T) {
+			f := &follower{records: tc.form, sent: time.Now().Add(-tc.ago)}
+			if got := f.allowed(); got < tc.want || got > tc.want+tc.form.atOnce/20 {
+				t.Errorf("%d bytes, want %d", got, tc.want)
+			}
+		})
 	}
 }
 

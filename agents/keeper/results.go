@@ -11,6 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/sonde-operator/sonde/internal/wire/account"
+	"github.com/sonde-operator/sonde/internal/wire/captureconfig"
 	"github.com/sonde-operator/sonde/internal/wire/pcapng"
 )
 
@@ -68,7 +69,7 @@ func completeSize(f *os.File, name string, size int64, files []account.File) int
 	var known int64
 	for _, n := range files {
 		if n.Name == name && n.Bytes > 0 && n.Bytes <= size {
-			known = n.Bytes
+			known = max(known, n.Bytes)
 		}
 	}
 	if isText(name) {
@@ -95,6 +96,20 @@ func (n *linkedFile) ReadAt(b []byte, off int64) (int, error) {
 		return 0, errNotServed
 	}
 	return read, err
+}
+
+// horizon returns the time up to which all packets are in the file; zero if the probe does not say it.
+func (r *results) horizon() uint64 {
+	f, size, err := r.open(captureconfig.HorizonFile)
+	if err != nil {
+		return 0
+	}
+	defer f.Close()
+	b := make([]byte, captureconfig.HorizonLen)
+	if _, err := f.ReadAt(b, 0); err != nil || size != captureconfig.HorizonLen {
+		return 0
+	}
+	return captureconfig.ParseHorizon(b)
 }
 
 // list returns the volume's newest results, at most account.MaxFiles, with the sizes that are served. It leaves out

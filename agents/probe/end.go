@@ -34,12 +34,12 @@ func (r stopRequest) Error() string {
 	return "asked to end: " + string(r)
 }
 
-// awaitStop ends the capture when the keeper writes the stop file.
+// awaitStop ends the capture when the keeper writes the stop file. It also reads the follow file.
 func (p *Probe) awaitStop(ctx context.Context, end context.CancelCauseFunc) {
 	path := filepath.Join(p.options.ControlDir, captureconfig.StopFile)
 	failed := false
 	for {
-		switch b, err := readStop(path); {
+		switch b, err := readSmall(path); {
 		case err == nil:
 			end(stopRequest(parseReason(b)))
 			return
@@ -47,6 +47,7 @@ func (p *Probe) awaitStop(ctx context.Context, end context.CancelCauseFunc) {
 			failed = true // log it once
 			p.log.Warn("Reading the stop file failed", "error", err)
 		}
+		p.follow.look()
 		select {
 		case <-ctx.Done():
 			return
@@ -55,25 +56,25 @@ func (p *Probe) awaitStop(ctx context.Context, end context.CancelCauseFunc) {
 	}
 }
 
-// readStop reads a regular file of a few bytes. The volume's writer has fewer rights than this process, so that it must
+// readSmall reads a regular file of the control volume, of a few bytes. The volume's writer has fewer rights than this process, so that it must
 // not follow a link or wait for a FIFO.
-func readStop(path string) ([]byte, error) {
+func readSmall(path string) ([]byte, error) {
 	fd, err := unix.Open(path, unix.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK|unix.O_NOCTTY|unix.O_CLOEXEC, 0)
 	if err != nil {
-		return nil, fmt.Errorf("open stop file: %w", err)
+		return nil, fmt.Errorf("open %s: %w", filepath.Base(path), err)
 	}
 	f := os.NewFile(uintptr(fd), path)
 	defer f.Close()
 	info, err := f.Stat()
 	if err != nil {
-		return nil, fmt.Errorf("inspect stop file: %w", err)
+		return nil, fmt.Errorf("inspect %s: %w", filepath.Base(path), err)
 	}
 	if !info.Mode().IsRegular() {
-		return nil, fmt.Errorf("the stop file is not a regular file but %v", info.Mode().Type())
+		return nil, fmt.Errorf("%s is not a regular file but %v", filepath.Base(path), info.Mode().Type())
 	}
 	b, err := io.ReadAll(io.LimitReader(f, maxReason))
 	if err != nil {
-		return nil, fmt.Errorf("read stop file: %w", err)
+		return nil, fmt.Errorf("read %s: %w", filepath.Base(path), err)
 	}
 	return b, nil
 }

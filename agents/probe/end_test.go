@@ -27,17 +27,17 @@ func TestReadStop(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if b, err := readStop(path("plain")); err != nil || string(b) != account.ReasonStopped {
+	if b, err := readSmall(path("plain")); err != nil || string(b) != account.ReasonStopped {
 		t.Errorf("plain: %q, %v", b, err)
 	}
-	if b, err := readStop(path("large")); err != nil || len(b) != maxReason {
+	if b, err := readSmall(path("large")); err != nil || len(b) != maxReason {
 		t.Errorf("large: %d bytes, %v", len(b), err)
 	}
-	if _, err := readStop(path("missing")); !errors.Is(err, fs.ErrNotExist) {
+	if _, err := readSmall(path("missing")); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("missing: %v", err)
 	}
 	for _, name := range []string{"link", "device", "directory", "fifo"} {
-		if b, err := readStop(path(name)); err == nil || errors.Is(err, fs.ErrNotExist) {
+		if b, err := readSmall(path(name)); err == nil || errors.Is(err, fs.ErrNotExist) {
 			t.Errorf("%s: %q, %v", name, b, err)
 		}
 	}

@@ -41,6 +41,8 @@ func (p *Probe) newPackets(cfg *captureconfig.Config) (*packets, error) {
 		Description: cfg.TargetNamespace + "/" + p.options.PodName + ", node " + p.options.Node,
 		Owner:       cfg.UID,
 		NodeNetwork: p.options.HostNetwork,
+		Followed:    p.follow.some.Load,
+		Complete:    p.follow.complete,
 		Log:         p.log,
 	}
 	if cfg.DiskFloor != nil {

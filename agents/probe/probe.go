@@ -55,6 +55,7 @@ type Probe struct {
 	target  target
 	log     *slog.Logger
 	report  *reporter
+	follow  *followers
 	// rights returns an error that names missing capabilities.
 	rights func() error
 	// awaitGate opens the gate of a Pod when it starts (agents/gate). gateStuck is a message for the user about a gate
@@ -86,12 +87,13 @@ func (p *Probe) Run(ctx context.Context) (code int) {
 		return ExitFailed
 	}
 	report.account.Gated = p.options.Gate
-	p.report = report
+	p.report, p.follow = report, newFollowers(p.options.ControlDir, report)
 	defer func() {
 		if r := recover(); r != nil {
 			p.log.Error("Recovering from a panic", "panic", r, "stack", string(debug.Stack()))
 			p.report.finish(account.ReasonProbeError, false, fmt.Sprintf("panic: %v: please report this with the probe's log", r))
 		}
+		p.follow.close()
 		code = p.report.close()
 	}()
 	p.report.start(p.waits.report)

@@ -557,8 +557,8 @@ func TestEngineGetsTheWholeConfig(t *testing.T) {
 	b.options.Duration = time.Millisecond
 	b.run(t)
 	got := b.engine.config
-	if got.NetNS == nil || got.Log == nil {
-		t.Errorf("namespace %v, log %v", got.NetNS, got.Log)
+	if got.NetNS == nil || got.Log == nil || got.Followed == nil || got.Complete == nil {
+		t.Errorf("namespace %v, log %v, followed %p, complete %p", got.NetNS, got.Log, got.Followed, got.Complete)
 	}
 	if len(got.Filters) != 2 || len(got.Filters[1]) != 1 || got.Filters[1][0].K != 262144 || got.Filters[101] != nil {
 		t.Errorf("filters %v", got.Filters)
@@ -567,7 +567,7 @@ func TestEngineGetsTheWholeConfig(t *testing.T) {
 		Interfaces: []string{"eth0"}, FilterText: "tcp", SnapLen: 128, RingBytes: 1 << 21, MaxBytes: 1 << 20, MaxPackets: 7,
 		Dir: b.options.ResultsDir, Base: "web-1-ab12", FileMode: 0o644, Description: "shop/web-1, node n1", Owner: "uid-1",
 	}
-	if diff := cmp.Diff(want, got, cmpopts.IgnoreFields(capture.Config{}, "NetNS", "Log", "Filters", "Section")); diff != "" {
+	if diff := cmp.Diff(want, got, cmpopts.IgnoreFields(capture.Config{}, "NetNS", "Log", "Filters", "Section", "Followed", "Complete")); diff != "" {
 		t.Errorf("configuration (-want +got):\n%s", diff)
 	}
 	wantComments := []string{
@@ -581,5 +581,71 @@ func TestEngineGetsTheWholeConfig(t *testing.T) {
 	}
 	if !strings.HasPrefix(got.Section.OS, "Linux ") || !strings.HasPrefix(got.Section.Application, "sonde ") {
 		t.Errorf("section %+v", got.Section)
+	}
+}
+
+// The engine learns whether someone follows the capture, and what it says about its packets is in the results volume. What the control
+// volume has instead of a file is not read.
+func TestFollowers(t *testing.T) {
+	b := newBench(t)
+	path := filepath.Join(b.options.ControlDir, captureconfig.FollowFile)
+	horizon := filepath.Join(b.options.ResultsDir, captureconfig.HorizonFile)
+	b.act = func(t *testing.T, b *bench, terminate context.CancelFunc) {
+		t.Helper()
+		defer terminate()
+		await := func(want bool) {
+			t.Helper()
+			for deadline := time.Now().Add(10 * time.Second); b.engine.config.Followed() != want; time.Sleep(time.Millisecond) {
+				if time.Now().After(deadline) {
+					t.Errorf("followed %v, want %v", !want, want)
+					return
+				}
+			}
+		}
+		write(t, path, "1")
+		await(true)
+		for _, at := range []uint64{7, 8} {
+			b.engine.config.Complete(at)
+			got, err := os.ReadFile(horizon)
+			if err != nil || captureconfig.ParseHorizon(got) != at {
+				t.Errorf("horizon %q, %v, want %d", got, err, at)
+			}
+		}
+		if info, err := os.Stat(horizon); err != nil || info.Mode().Perm() != fileMode {
+			t.Errorf("%v, %v: the keeper cannot read it", info, err)
+		}
+		write(t, path, "0")
+		await(false)
+		write(t, path, "1")
+		await(true)
+		if err := os.Remove(path); err != nil {
+			t.Error(err)
+		}
+		await(false)
+		secret := filepath.Join(t.TempDir(), "secret")
+		write(t, secret, "1")
+		if err := os.Symlink(secret, path); err != nil {
+			t.Error(err)
+		}
+		time.Sleep(20 * time.Millisecond)
+		await(false)
+	}
+	b.run(t)
+}
+
+// A horizon that cannot be written ends no capture.
+func TestNoHorizon(t *testing.T) {
+	b := newBench(t)
+	b.options.Duration = time.Millisecond
+	if err := os.Mkdir(filepath.Join(b.options.ResultsDir, captureconfig.HorizonFile), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	b.engine.run = func(context.Context) capture.Result {
+		b.engine.config.Complete(7)
+		b.engine.config.Complete(8)
+		return capture.Result{Reason: recording.Duration}
+	}
+	if code, a := b.run(t); code != ExitComplete {
+		t.Errorf("code %d, %+v", code, a)
 	}
 }

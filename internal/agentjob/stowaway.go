@@ -49,7 +49,7 @@ func StowawaySecret(o Options, owners []metav1.OwnerReference, stowaway, manager
 	return &corev1.Secret{
 		ObjectMeta: metav1.ObjectMeta{Name: tunnel.Name, Namespace: o.Namespace, Labels: stowawayLabels(), OwnerReferences: owners},
 		Type:       corev1.SecretTypeOpaque,
-		Data: map[string][]byte{SecretStowaway: stowaway, SecretStowawayManager: manager},
+		Data:       map[string][]byte{SecretStowaway: stowaway, SecretStowawayManager: manager},
 	}
 }
 

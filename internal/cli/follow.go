@@ -31,7 +31,7 @@ They are in the files, which the command download saves.
 Exit code: 0 nothing was left out; 3 packets were left out; 1 error; 130 interrupted.`,
 		Example: `  kubectl sonde follow web-x7k2p -n shop --wireshark
   kubectl sonde follow web-x7k2p -n shop | wireshark -k -i -
-  kubectl sonde follow web-x7k2p -n shop | tshark -i - -Y http.request`,
+  kubectl sonde follow web-x7k2p -n shop | tshark -l -r - -Y http.request`,
 		Args:              oneArgument("NAME of a PacketCapture"),
 		ValidArgsFunction: p.completeRunning,
 		RunE:              func(cmd *cobra.Command, args []string) error { return p.followPackets(cmd.Context(), args[0], *o) },

@@ -37,7 +37,7 @@ type streamOptions struct {
 
 // addDelay adds the flag for the delay.
 func (o *streamOptions) addDelay(cmd *cobra.Command) {
-	cmd.Flags().DurationVar(&o.delay, "delay", follow.DefaultDelay, "How long a packet waits for earlier ones of other Pods, like 200ms")
+	cmd.Flags().DurationVar(&o.delay, "delay", follow.DefaultDelay, "How long a packet waits at most for earlier ones of other Pods, like 200ms")
 }
 
 // addWireshark adds the flag that starts Wireshark.

@@ -1,6 +1,6 @@
 // Command bench compares the engines of a PacketCapture with tcpdump, dumpcap and netsniff-ng, a Trace with bpftrace and
-// strace, and the data path of an InterceptRequest with netstack WireGuard and a plain proxy. All engines capture the
-// same frames on the same veth pair, all tracers trace the same loops, all streams have the same ends. It measures the
+// strace, and the data path of an InterceptRequest with netstack WireGuard and a plain proxy. It also measures the stream of
+// a running capture, and what the names of processes add to a packet. All engines capture the same frames on the same veth pair, all tracers trace the same loops, all streams have the same ends. It measures the
 // cost in their own processes and in the observed ones, and the losses; docs/benchmarks-method.md describes the method.
 // It needs root, and removes everything that it creates.
 package main
@@ -15,6 +15,7 @@ import (
 	"path/filepath"
 	"runtime"
 	"slices"
+	"strings"
 	"syscall"
 	"time"
 
@@ -23,6 +24,7 @@ import (
 	"github.com/sonde-operator/sonde/test/bench/figures"
 	"github.com/sonde-operator/sonde/test/bench/host"
 	"github.com/sonde-operator/sonde/test/bench/intercept"
+	"github.com/sonde-operator/sonde/test/bench/live"
 	"github.com/sonde-operator/sonde/test/bench/trace"
 )
 
@@ -38,7 +40,7 @@ const usage = `usage: bench run [flags]               measure, and write results
        bench compare A.json B.json     do the ratios of two runs agree?`
 
 func main() {
-	if ran, err := host.RunRole(os.Args[1:], host.MergeRoles(host.Roles, capture.Roles, trace.Roles, intercept.Roles)); ran {
+	if ran, err := host.RunRole(os.Args[1:], host.MergeRoles(host.Roles, capture.Roles, trace.Roles, intercept.Roles, live.Roles)); ran {
 		exitOn(err)
 		return
 	}
@@ -74,6 +76,7 @@ type options struct {
 	turns   int  // of the slowest loop
 	cold    bool // do not touch all free memory
 	tunnel  intercept.Sizes
+	live    live.Sizes
 }
 
 // Parts of a run.
@@ -82,13 +85,16 @@ const (
 	partCapture   = "capture"
 	partTrace     = "trace"
 	partIntercept = "intercept"
+	partLive      = "live"
 )
+
+var parts = []string{partAll, partCapture, partTrace, partIntercept, partLive}
 
 func (o *options) has(part string) bool { return o.part == partAll || o.part == part }
 
 func runBench(ctx context.Context, args []string) error {
 	flags := flag.NewFlagSet("bench run", flag.ContinueOnError)
-	o := options{tunnel: intercept.Sizes{Still: 3 * time.Second}}
+	o := options{tunnel: intercept.Sizes{Still: 3 * time.Second}, live: live.Sizes{Ways: figures.LiveWays}}
 	flags.StringVar(&o.Agent, "agent", filepath.Join("bin", "linux_"+runtime.GOARCH, "agent"), "the agent's `binary`, as it is in the image")
 	flags.StringVar(&o.out, "out", filepath.Join("build", "bench"), "`directory` for results")
 	flags.StringVar(&o.Disk, "disk", filepath.Join("build", "bench"), "`directory` on the disk to write captures to")
@@ -97,12 +103,15 @@ func runBench(ctx context.Context, args []string) error {
 	flags.IntVar(&o.packets, "packets", 1_000_000, "packets of one measurement")
 	flags.Int64Var(&o.Stream, "stream", 2<<30, "`bytes` of the TCP stream of one measurement")
 	flags.Int64Var(&o.Ring, "ring", agentcapture.DefaultRingBytes, "`bytes` of Sonde's rings, all interfaces together")
-	flags.StringVar(&o.only, "only", "", "measure only scenarios and loops whose name contains `text`, no intercepts, and search no rates of captures")
-	flags.StringVar(&o.part, "part", partAll, "`what` to measure: all, capture, trace or intercept")
+	flags.StringVar(&o.only, "only", "", "measure only scenarios and loops whose name contains `text`, no intercepts and live captures, and search no rates of captures")
+	flags.StringVar(&o.part, "part", partAll, "`what` to measure: "+strings.Join(parts, ", "))
 	flags.IntVar(&o.turns, "turns", 1_000_000, "turns of opening, reading and closing a file of one measurement")
 	flags.StringVar(&o.tunnel.WireGuard, "wireguard", filepath.Join("bin", "bench-wireguard"), "the `binary` of test/bench/wireguard")
 	flags.IntVar(&o.tunnel.Requests, "requests", 10_000, "keep-alive requests that do not match, by each way")
 	flags.IntVar(&o.tunnel.Clients, "clients", 50, "clients of Stowaway when its memory is measured")
+	flags.StringVar(&o.live.Plugin, "plugin", filepath.Join("bin", "kubectl-sonde"), "the plugin's `binary`")
+	flags.IntVar(&o.live.Packets, "latencies", 60, "packets whose latency is measured by each way")
+	flags.DurationVar(&o.live.Follow, "follow", 10*time.Second, "`time` of a stream of several Pods")
 	flags.BoolVar(&o.cold, "cold", false, "do not touch all free memory first: for a short look on a machine that others use")
 	if err := flags.Parse(args); err != nil {
 		return err
@@ -110,9 +119,13 @@ func runBench(ctx context.Context, args []string) error {
 	if o.rounds < 1 || o.packets < 1000 || o.Stream < 1<<20 || o.turns < 1000 || o.tunnel.Requests < 1 || o.tunnel.Clients < 1 {
 		return errors.New("at least 1 round, 1000 packets, a stream of 1 MiB, 1000 turns, 1 request and 1 client are needed")
 	}
-	if !slices.Contains([]string{partAll, partCapture, partTrace, partIntercept}, o.part) {
-		return fmt.Errorf("-part %s: there are %s, %s, %s and %s", o.part, partAll, partCapture, partTrace, partIntercept)
+	if o.live.Packets < 1 || o.live.Packets > live.MostPackets || o.live.Follow < time.Second || o.live.Follow > live.Longest {
+		return fmt.Errorf("1 to %d packets for the latency, and a stream of 1 s to %s are needed", live.MostPackets, live.Longest)
 	}
+	if !slices.Contains(parts, o.part) {
+		return fmt.Errorf("-part %s: there are %s", o.part, strings.Join(parts, ", "))
+	}
+	o.live.Frames = o.packets
 	if err := os.MkdirAll(o.out, 0o755); err != nil {
 		return err
 	}
@@ -155,6 +168,9 @@ func writePages(res *figures.Results, dir string) error {
 	}
 	if len(res.Intercept.Streams) > 0 {
 		pages["intercept.md"] = figures.InterceptPage(res)
+	}
+	if len(res.Live.Followed) > 0 {
+		pages["live.md"] = figures.LivePage(res)
 	}
 	for name, text := range pages {
 		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o644); err != nil {

@@ -12,6 +12,7 @@ import (
 	"github.com/sonde-operator/sonde/test/bench/figures"
 	"github.com/sonde-operator/sonde/test/bench/host"
 	"github.com/sonde-operator/sonde/test/bench/intercept"
+	"github.com/sonde-operator/sonde/test/bench/live"
 	"github.com/sonde-operator/sonde/test/bench/trace"
 )
 
@@ -44,6 +45,11 @@ func measureAll(ctx context.Context, b *host.Env, o *options, log io.Writer) (*f
 	}
 	if o.has(partIntercept) && o.only == "" {
 		if err := measureIntercepts(ctx, b, o, res, log); err != nil {
+			return nil, err
+		}
+	}
+	if o.has(partLive) && o.only == "" {
+		if err := measureLive(ctx, b, o, res, log); err != nil {
 			return nil, err
 		}
 	}
@@ -120,6 +126,23 @@ func measureIntercepts(ctx context.Context, b *host.Env, o *options, res *figure
 		fmt.Fprintf(log, "intercepts, round %d of %d: %s\n", round+1, o.rounds, time.Since(began).Round(time.Second))
 	}
 	res.Intercept.LoadAfter = host.Load()
+	return nil
+}
+
+// measureLive measures what reads a running capture, and captures that name processes.
+func measureLive(ctx context.Context, b *host.Env, o *options, res *figures.Results, log io.Writer) error {
+	if err := capture.Calibrate(ctx, b); err != nil {
+		return err
+	}
+	res.Live.Load = host.Load()
+	for round := range o.rounds {
+		began := time.Now()
+		if err := live.Round(ctx, b, round, &o.live, &res.Live); err != nil {
+			return err
+		}
+		fmt.Fprintf(log, "live captures, round %d of %d: %s\n", round+1, o.rounds, time.Since(began).Round(time.Second))
+	}
+	res.Live.LoadAfter = host.Load()
 	return nil
 }
 

@@ -34,6 +34,8 @@ const (
 	readBlocks = 16
 	// drainTimeout is how long a stopped ring may take to hand over its last block, which the kernel retires by timer.
 	drainTimeout = uint64(5 * time.Second)
+	// maxRetire is the age of a packet that the kernel has handed over: twice its timer's period, and what a busy CPU adds.
+	maxRetire = 3 * retireMillis * time.Millisecond
 )
 
 // Backend reads packets by a socket for each interface.
@@ -43,6 +45,7 @@ type Backend struct {
 	sources   []*source
 	batch     record.Batch
 	lastBlock uint64 // when a block was read last, by CLOCK_MONOTONIC
+	readTo    uint64 // all packets up to this time were read, in nanoseconds since 1970
 }
 
 // New returns a backend. It needs CAP_NET_RAW, and CAP_SYS_ADMIN for another network namespace.
@@ -102,8 +105,12 @@ func (b *Backend) Sources() int { return len(b.sources) }
 // Read implements backend.Backend. It writes up to readBlocks blocks, each time the one with the oldest packets. So the
 // file is in time order, except for packets that the kernel hands over later (up to two retire times).
 func (b *Backend) Read() (time.Duration, error) {
+	began := backend.Now(unix.CLOCK_REALTIME)
 	for n := range readBlocks {
 		s, block := b.oldest()
+		if s == nil {
+			b.readTo = began - uint64(maxRetire)
+		}
 		if s == nil && n == 0 {
 			if backend.IsQuiet(b.lastBlock, backend.Now(unix.CLOCK_MONOTONIC)) {
 				return recording.UntilNext(ring.QuietInterval), nil
@@ -140,6 +147,9 @@ func (b *Backend) oldest() (*source, []byte) {
 	}
 	return oldest, block
 }
+
+// ReadTo implements backend.Backend.
+func (b *Backend) ReadTo() uint64 { return b.readTo }
 
 // CountLost implements backend.Backend.
 func (b *Backend) CountLost() error {

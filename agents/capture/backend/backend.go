@@ -28,6 +28,9 @@ type Backend interface {
 	// Read gives packets to the recorder, the earliest first, and returns how long to wait before the next Read. A
 	// watched descriptor that becomes readable ends the wait.
 	Read() (wait time.Duration, err error)
+	// ReadTo returns a time in nanoseconds since 1970: all packets up to it were given to the recorder, or counted as lost. It is zero
+	// before the first Read.
+	ReadTo() uint64
 	// CountLost adds the kernel's counts of lost packets to the account.
 	CountLost() error
 	// HandleError is called for a watched descriptor that has an error.

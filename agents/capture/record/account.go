@@ -191,6 +191,27 @@ func (r *Recorder) pending() uint64 {
 	return uint64(r.out.Pending())
 }
 
+// Taken returns how many bytes were taken for the last file.
+func (r *Recorder) Taken() uint64 { return r.current().size }
+
+// InFile returns how many bytes are in the last file.
+func (r *Recorder) InFile() uint64 {
+	if r.out == nil {
+		return 0
+	}
+	return uint64(r.out.Size())
+}
+
+// Push starts writing all pending packets, and does not publish the account.
+func (r *Recorder) Push() {
+	if r.out == nil {
+		return
+	}
+	if err := r.out.Push(); err != nil {
+		r.writeFailed(err, nil)
+	}
+}
+
 // Publish publishes the whole account: now, or when all packets that it counts are in the file.
 func (r *Recorder) Publish() {
 	if r.pending() > 0 {
@@ -203,10 +224,7 @@ func (r *Recorder) Publish() {
 // Flush starts writing all pending packets, and publishes the account when they are in the file. A capture calls
 // it every 100 ms.
 func (r *Recorder) Flush() {
-	if r.out != nil {
-		if err := r.out.Push(); err != nil {
-			r.writeFailed(err, nil)
-		}
+	if r.Push(); r.out != nil {
 		r.current().forgetMarks(uint64(r.out.Size()) - min(uint64(r.out.Size()), r.statisticsLen()))
 	}
 	r.showNext()

@@ -253,6 +253,14 @@ func (b *Backend) Read() (time.Duration, error) {
 	return pause, nil
 }
 
+// ReadTo implements backend.Backend.
+func (b *Backend) ReadTo() uint64 {
+	if b.readTo == 0 {
+		return 0
+	}
+	return b.readTo + b.clock.offset
+}
+
 // CountLost implements backend.Backend. It also follows the node's clock.
 func (b *Backend) CountLost() error {
 	for _, s := range b.sources {

@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/sonde-operator/sonde/internal/cli/results"
 	"github.com/sonde-operator/sonde/internal/wire/pcapng"
 )
 
@@ -39,7 +40,7 @@ func benchmarkStream(b *testing.B, rate int) {
 		go watchHeap(stop, peak)
 		var bytes atomic.Int64
 		began, cpuBefore := time.Now(), cpuTime()
-		s := New(b.Context(), Options{Out: io.Discard, Blocks: func(ctx context.Context, _, _ string, _ bool, _ func(uint64, bool), w io.Writer) error {
+		s := New(b.Context(), Options{Out: io.Discard, Blocks: func(ctx context.Context, _, _ string, _ bool, w results.BlockSink) error {
 			return benchPod(ctx, w, rate, &bytes)
 		}})
 		for n := range benchPods {

@@ -1,7 +1,8 @@
 // Package follow merges the growing files of all Pods of a capture into one stream of packets in the order of time.
 //
-// A packet leaves after it has waited for Delay, so that packets of other Pods which arrive later can still go first. Pods may join at
-// any time. The stream has one section, an interface for each interface of each Pod, and statistics at its end.
+// A packet leaves when all Pods have sent what they captured up to its time, and at the latest when it has waited for Delay: earlier
+// packets of other Pods go first. Pods may join at any time. The stream has one section, an interface for each interface of each Pod, and
+// statistics at its end.
 package follow
 
 import (
@@ -40,15 +41,14 @@ var ErrReaderEnded = errors.New("the reader of the stream has ended")
 
 // Options of a Stream.
 type Options struct {
-	// Blocks copies the blocks of a Pod's file to w, one with each Write, until its capture has ended (results.Client.LiveBlocks). With newest
-	// it may leave out packets, and calls onGap with their number, and whether the Pod has waited before its first block.
-	Blocks func(ctx context.Context, podUID, file string, newest bool, onGap func(packets uint64, waited bool), w io.Writer) error
+	// Blocks copies the blocks of a Pod's file until its capture has ended (results.Client.LiveBlocks). With newest it may leave out packets.
+	Blocks func(ctx context.Context, podUID, file string, newest bool, to results.BlockSink) error
 	Out    io.Writer
 	// FromStart says that the stream began with the capture, so no packet is from before the stream.
 	FromStart bool
 	// Complete leaves nothing out, however slow Out is. Finish then waits for all packets.
 	Complete bool
-	// Delay of a packet; zero is DefaultDelay.
+	// Delay of a packet at most; zero is DefaultDelay.
 	Delay time.Duration
 	// Comment of the section, and Application that writes it.
 	Comment, Application string
@@ -79,12 +79,14 @@ type Stream struct {
 	pods    *podstreams.Group
 	cancel  context.CancelFunc
 	full    chan struct{} // the queue has no room
+	due     chan struct{} // packets may leave before the next tick
 	stop    chan struct{} // no more packets will come
 	written chan struct{} // closed when all is written
 
 	mu       sync.Mutex
 	room     *sync.Cond // signals that packets have left
 	queue    queue
+	sources  sources
 	control  []byte // blocks that go out before the next packets
 	names    []byte // blocks that wait for the first interface
 	stats    []*pcapng.Statistics
@@ -103,8 +105,9 @@ func New(ctx context.Context, o Options) *Stream {
 		o.Delay = DefaultDelay
 	}
 	ctx, cancel := context.WithCancel(ctx)
-	s := &Stream{o: o, cancel: cancel, full: make(chan struct{}, 1), stop: make(chan struct{}), written: make(chan struct{}), lost: map[uint32]uint64{}}
+	s := &Stream{o: o, cancel: cancel, full: make(chan struct{}, 1), due: make(chan struct{}, 1), stop: make(chan struct{}), written: make(chan struct{}), lost: map[uint32]uint64{}}
 	s.result.Read = map[string]int64{}
+	s.sources = newSources(time.Now().Add(min(o.Delay, DefaultDelay)))
 	s.room = sync.NewCond(&s.mu)
 	s.pods = podstreams.New(ctx, podstreams.Options{Suffix: fileSuffix, Read: s.readPod})
 	section := pcapng.Section{Application: o.Application}
@@ -125,7 +128,12 @@ func (s *Stream) wake() {
 }
 
 // Update adds a Pod once the name of its file is known.
-func (s *Stream) Update(u results.Update) { s.pods.Update(u) }
+func (s *Stream) Update(u results.Update) {
+	s.mu.Lock()
+	s.sources.update(&u)
+	s.mu.Unlock()
+	s.pods.Update(u)
+}
 
 // AddNames writes names of addresses before the next packets, and behind the first interface: editcap and mergecap 4.0 refuse other files.
 func (s *Stream) AddNames(n *pcapng.Names) {
@@ -220,6 +228,7 @@ func (s *Stream) write() {
 		select {
 		case <-ticks.C:
 		case <-s.full:
+		case <-s.due:
 		case <-s.stop:
 			last = true
 		}
@@ -245,6 +254,7 @@ func (s *Stream) take(buf []byte, now time.Time, last bool) (out []byte, more bo
 	defer s.mu.Unlock()
 	buf, s.control = append(buf, s.control...), s.control[:0]
 	s.queue.advance(now.Add(-s.o.Delay), keptBuffered, last)
+	s.queue.complete = s.sources.complete(now)
 	for len(buf) < batch && s.queue.leads() {
 		at, block := s.queue.Pop()
 		if at < s.last {

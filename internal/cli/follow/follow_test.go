@@ -13,6 +13,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/sonde-operator/sonde/api/v1alpha1"
 	"github.com/sonde-operator/sonde/internal/cli/results"
 	"github.com/sonde-operator/sonde/internal/wire/account"
 	"github.com/sonde-operator/sonde/internal/wire/pcapng"
@@ -20,8 +21,7 @@ import (
 
 // fakePod writes a file of packets, block by block.
 type fakePod struct {
-	w     io.Writer
-	gap   func(packets uint64, waited bool)
+	w     results.BlockSink
 	ended chan struct{}
 }
 
@@ -53,8 +53,8 @@ func (o *output) Write(b []byte) (int, error) {
 func newWorld(t *testing.T, delay time.Duration) *world {
 	t.Helper()
 	w := &world{t: t, out: &output{}, pods: make(chan *fakePod, 10)}
-	w.Stream = New(t.Context(), Options{Delay: delay, Out: w.out, Comment: "shop/web", Blocks: func(ctx context.Context, _, _ string, _ bool, onGap func(uint64, bool), to io.Writer) error {
-		p := &fakePod{w: to, gap: onGap, ended: make(chan struct{})}
+	w.Stream = New(t.Context(), Options{Delay: delay, Out: w.out, Comment: "shop/web", Blocks: func(ctx context.Context, _, _ string, _ bool, to results.BlockSink) error {
+		p := &fakePod{w: to, ended: make(chan struct{})}
 		w.pods <- p
 		select {
 		case <-p.ended:
@@ -170,6 +170,59 @@ func TestDelay(t *testing.T) {
 	}
 }
 
+// packets are so many in what was written so far.
+func (o *output) packets() int {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return bytes.Count(o.b.Bytes(), []byte("data"))
+}
+
+// await waits until so many packets were written, and fails if there are more.
+func (w *world) await(n int) {
+	w.t.Helper()
+	for deadline := time.Now().Add(10 * time.Second); w.out.packets() < n; time.Sleep(5 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			w.t.Fatalf("%d packets are written, want %d", w.out.packets(), n)
+		}
+	}
+	time.Sleep(2 * tick)
+	if got := w.out.packets(); got != n {
+		w.t.Fatalf("%d packets are written, want %d", got, n)
+	}
+}
+
+// A packet leaves as soon as all Pods have sent what they captured up to its time, long before its delay is over. Pods that may have
+// packets soon, and those that do not say how far they are, keep it; Pods that have ended do not.
+func TestPacketsLeaveWhenAllPodsAreAsFar(t *testing.T) {
+	w := newWorld(t, time.Minute)
+	a, b := w.join("a"), w.join("b")
+	w.write(a, packet(10), packet(30))
+	w.write(b, packet(20), packet(40))
+	a.w.Until(35)
+	w.await(0)
+	b.w.Until(20)
+	w.await(2)
+	b.w.Until(100)
+	w.await(3)
+
+	w.Update(results.Update{UID: "c", Phase: v1alpha1.PhasePending})
+	a.w.Until(100)
+	w.await(3)
+	w.Update(results.Update{UID: "c", Phase: v1alpha1.PhaseFailed})
+	w.await(4)
+
+	w.write(a, packet(110))
+	a.w.Until(120)
+	w.await(4)
+	close(b.ended)
+	w.await(5)
+	close(a.ended)
+	r, got, _ := w.finish()
+	if want := "[a/eth0 10 b/eth0 20 a/eth0 30 b/eth0 40 a/eth0 110]"; fmt.Sprint(got) != want || r.Late != 0 {
+		t.Errorf("%v, %d late, want %s", got, r.Late, want)
+	}
+}
+
 // What the stream leaves out counts as dropped in its statistics; what was captured before it began does not. Of the packets before the
 // first one of a Pod that had to wait, those are from before the stream that were in its file when the stream learned of it.
 func TestGaps(t *testing.T) {
@@ -194,10 +247,10 @@ func TestGaps(t *testing.T) {
 			u.Account.Packets = tc.known
 			w.Update(u)
 			a := w.join("a")
-			a.gap(tc.before-1, tc.waited)
-			a.gap(1, tc.waited)
+			a.w.Gap(tc.before-1, tc.waited)
+			a.w.Gap(1, tc.waited)
 			w.write(a, packet(10))
-			a.gap(5, tc.waited)
+			a.w.Gap(5, tc.waited)
 			accepted, dropped, delivered := 2+tc.before+1+5+1, uint64(2), tc.before+1+5+1
 			w.write(a, packet(20), pcapng.AppendStatistics(nil, &pcapng.Statistics{Time: 20, FilterAccept: &accepted, IfDrop: &dropped, Delivered: &delivered}))
 			close(a.ended)
@@ -224,7 +277,7 @@ func TestMorePodsThanPlaces(t *testing.T) {
 	free := make(chan struct{}, places)
 	out := &output{}
 	w := &world{t: t, out: out}
-	w.Stream = New(t.Context(), Options{Delay: 10 * time.Millisecond, Out: out, Blocks: func(_ context.Context, uid, _ string, _ bool, onGap func(uint64, bool), to io.Writer) error {
+	w.Stream = New(t.Context(), Options{Delay: 10 * time.Millisecond, Out: out, Blocks: func(_ context.Context, uid, _ string, _ bool, to results.BlockSink) error {
 		waited := false
 		select {
 		case free <- struct{}{}:
@@ -236,7 +289,7 @@ func TestMorePodsThanPlaces(t *testing.T) {
 		p := &fakePod{w: to}
 		w.write(p, pcapng.AppendSection(nil, &pcapng.Section{}), pcapng.AppendInterface(nil, &pcapng.Interface{Name: uid, LinkType: pcapng.LinkTypeEthernet}))
 		if waited {
-			onGap(lost, true)
+			to.Gap(lost, true)
 		}
 		time.Sleep(50 * time.Millisecond)
 		w.write(p, packet(10))

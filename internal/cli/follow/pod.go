@@ -9,7 +9,7 @@ import (
 	"github.com/sonde-operator/sonde/internal/wire/pcapng"
 )
 
-// pod is the state of one Pod's stream. It is an io.Writer of whole blocks.
+// pod is the state of one Pod's stream. It is a results.BlockSink.
 type pod struct {
 	stream *Stream
 	ctx    context.Context //nolint:containedctx // io.Writer has none
@@ -28,7 +28,15 @@ type pod struct {
 // readPod reads the stream of one Pod.
 func (s *Stream) readPod(ctx context.Context, of podstreams.Pod) error {
 	p := &pod{stream: s, ctx: ctx, uid: of.UID, earlier: uint64(of.Packets)}
-	if err := s.o.Blocks(ctx, of.UID, of.File, !s.o.Complete, p.gap, p); err != nil {
+	s.mu.Lock()
+	s.sources.join(of.UID)
+	s.mu.Unlock()
+	defer func() {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		s.sources.leave(of.UID)
+	}()
+	if err := s.o.Blocks(ctx, of.UID, of.File, !s.o.Complete, p); err != nil {
 		return fmt.Errorf("Pod %s: %w", of.Name, err) //nolint:staticcheck // a kind
 	}
 	return nil
@@ -94,9 +102,24 @@ func (s *Stream) add(p *pod, b *pcapng.Packet) error {
 	return nil
 }
 
-// gap counts packets that were skipped. The first gap of a Pod is before its first packet. If the Pod had to wait, only the packets that its
+// Until notes that all packets up to a time have come. Those that this lets leave do so at once.
+func (p *pod) Until(at uint64) {
+	s := p.stream
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.sources.until[p.uid] = at
+	if first, ok := s.queue.First(); !ok || first > s.sources.complete(time.Now()) {
+		return
+	}
+	select {
+	case s.due <- struct{}{}:
+	default:
+	}
+}
+
+// Gap counts packets that were skipped. The first gap of a Pod is before its first packet. If the Pod had to wait, only the packets that its
 // file had at first are from before the stream.
-func (p *pod) gap(packets uint64, waited bool) {
+func (p *pod) Gap(packets uint64, waited bool) {
 	s := p.stream
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -21,7 +21,8 @@ type queue struct {
 	pcapng.Queue
 
 	arrivals []arrival
-	until    uint64 // packets up to this time may leave
+	until    uint64 // packets up to this time may leave, because they have waited
+	complete uint64 // packets up to this time may leave, because no earlier ones come
 }
 
 // push copies a packet's block into the queue.
@@ -57,5 +58,5 @@ func (q *queue) advance(before time.Time, most int, all bool) {
 // leads reports whether the first packet may leave.
 func (q *queue) leads() bool {
 	first, ok := q.First()
-	return ok && first <= q.until
+	return ok && first <= max(q.until, q.complete)
 }

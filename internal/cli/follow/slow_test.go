@@ -2,11 +2,11 @@ package follow
 
 import (
 	"context"
-	"io"
 	"sync/atomic"
 	"testing"
 	"time"
 
+	"github.com/sonde-operator/sonde/internal/cli/results"
 	"github.com/sonde-operator/sonde/internal/wire/pcapng"
 )
 
@@ -30,7 +30,7 @@ type keeper struct {
 
 const largePacket = 64 << 10
 
-func (k *keeper) blocks(ctx context.Context, _, _ string, newest bool, onGap func(uint64, bool), w io.Writer) error {
+func (k *keeper) blocks(ctx context.Context, _, _ string, newest bool, w results.BlockSink) error {
 	k.newest.Store(newest)
 	data := make([]byte, largePacket)
 	writes := [][]byte{pcapng.AppendSection(nil, &pcapng.Section{}), pcapng.AppendInterface(nil, &pcapng.Interface{Name: "eth0", LinkType: pcapng.LinkTypeEthernet})}
@@ -66,7 +66,7 @@ func (k *keeper) blocks(ctx context.Context, _, _ string, newest bool, onGap fun
 	close(connection)
 	err := <-received
 	if gap > 0 {
-		onGap(gap, false)
+		w.Gap(gap, false)
 	}
 	return err
 }

@@ -34,10 +34,18 @@ func (c *Client) Live(ctx context.Context, podUID, file string, newest bool, w i
 	return f.run(ctx)
 }
 
-// LiveBlocks copies the blocks of a file of packets to w as Live does, one with each Write. With newest, a stream that falls behind skips
-// packets: onGap is called with their number, and whether the stream has waited before its first block, for a place or for the file.
-func (c *Client) LiveBlocks(ctx context.Context, podUID, file string, newest bool, onGap func(packets uint64, waited bool), w io.Writer) error {
-	f := &liveStream{client: c, podUID: podUID, file: file, newest: newest, w: w, onGap: onGap, split: pcapng.SplitBlocks, longest: pcapng.MaxBlockLen}
+// BlockSink receives the blocks of a file of packets while it grows, one with each Write.
+type BlockSink interface {
+	io.Writer
+	// Gap says that packets were skipped, and whether the stream has waited before its first block, for a place or for the file.
+	Gap(packets uint64, waited bool)
+	// Until says that all packets up to a time, in nanoseconds since 1970, have come or were skipped. Older keepers do not say it.
+	Until(at uint64)
+}
+
+// LiveBlocks copies the blocks of a file of packets to a sink as Live does. With newest, a stream that falls behind skips packets.
+func (c *Client) LiveBlocks(ctx context.Context, podUID, file string, newest bool, to BlockSink) error {
+	f := &liveStream{client: c, podUID: podUID, file: file, newest: newest, w: to, sink: to, split: pcapng.SplitBlocks, longest: pcapng.MaxBlockLen}
 	f.copy = f.copyBlock
 	return f.run(ctx)
 }
@@ -84,9 +92,9 @@ type liveStream struct {
 	podUID, file string
 	newest       bool
 	w            io.Writer
-	onGap        func(packets uint64, waited bool)
-	at           int64 // offset of the next byte in the file
-	waited       bool  // an attempt failed before the first byte came
+	sink         BlockSink // of LiveBlocks
+	at           int64     // offset of the next byte in the file
+	waited       bool      // an attempt failed before the first byte came
 
 	// split cuts the stream into records of at most longest bytes, and copy copies one.
 	split   bufio.SplitFunc
@@ -150,7 +158,7 @@ func (f *liveStream) copyBlock(block []byte) error {
 	if gap != nil {
 		block, size = gap.Others, gap.Bytes
 		if gap.Packets > 0 {
-			f.onGap(gap.Packets, f.waited)
+			f.sink.Gap(gap.Packets, f.waited)
 		}
 	}
 	for len(block) > 0 {
@@ -167,6 +175,9 @@ func (f *liveStream) copyBlock(block []byte) error {
 		block = block[n:]
 	}
 	f.at += int64(size)
+	if gap != nil && gap.Until > 0 {
+		f.sink.Until(gap.Until)
+	}
 	return nil
 }
 

@@ -122,6 +122,16 @@ func TestLiveErrors(t *testing.T) {
 type blockSink struct {
 	blocks []string
 	slow   time.Duration
+	gaps   uint64
+	waited []bool // of each gap
+	until  []uint64
+}
+
+func (s *blockSink) Until(at uint64) { s.until = append(s.until, at) }
+
+func (s *blockSink) Gap(packets uint64, waited bool) {
+	s.gaps += packets
+	s.waited = append(s.waited, waited)
 }
 
 func (s *blockSink) Write(b []byte) (int, error) {
@@ -140,6 +150,7 @@ func TestLiveBlocks(t *testing.T) {
 	packet := pcapng.AppendPacket(nil, &pcapng.Packet{Data: []byte("data"), Length: 4})
 	left := uint64(len(eth0)+len(eth1)) + 10_000
 	gap := pcapng.AppendGap(nil, &pcapng.Gap{Bytes: left, Packets: 7, Others: slices.Concat(eth0, eth1)})
+	until := pcapng.AppendGap(nil, &pcapng.Gap{Until: 42})
 	idle := pcapng.AppendGap(nil, &pcapng.Gap{})
 	var asked []string
 	timing := quick
@@ -147,19 +158,19 @@ func TestLiveBlocks(t *testing.T) {
 	c := newLiveClient(t, timing, &tokens{}, func(n int, w http.ResponseWriter, r *http.Request) {
 		asked = append(asked, r.URL.RawQuery)
 		if n == 1 {
-			_, _ = w.Write(slices.Concat(section, idle, gap, packet, packet[:20]))
+			_, _ = w.Write(slices.Concat(section, idle, gap, packet, until, packet[:20]))
 			w.(http.Flusher).Flush()
 			panic(http.ErrAbortHandler)
 		}
 		_, _ = w.Write(packet)
 	})
-	got, gaps := &blockSink{slow: 4 * timing.Idle}, uint64(0)
-	if err := c.LiveBlocks(t.Context(), "u1", "web-1.ndjson", true, func(n uint64, _ bool) { gaps += n }, got); err != nil {
+	got := &blockSink{slow: 4 * timing.Idle}
+	if err := c.LiveBlocks(t.Context(), "u1", "web-1.ndjson", true, got); err != nil {
 		t.Fatal(err)
 	}
 	want := []string{string(section), string(eth0), string(eth1), string(packet), string(packet)}
-	if diff := cmp.Diff(want, got.blocks); diff != "" || gaps != 7 {
-		t.Errorf("%d packets left out, blocks (-want +got):\n%s", gaps, diff)
+	if diff := cmp.Diff(want, got.blocks); diff != "" || got.gaps != 7 || !slices.Equal(got.until, []uint64{42}) {
+		t.Errorf("%d packets left out, times %v, blocks (-want +got):\n%s", got.gaps, got.until, diff)
 	}
 	then := fmt.Sprintf("from=%d&newest=1", len(section)+int(left)+len(packet))
 	if diff := cmp.Diff([]string{"from=0&newest=1", then}, asked); diff != "" {
@@ -189,10 +200,10 @@ func TestGapAfterWaiting(t *testing.T) {
 				}
 				_, _ = w.Write(gap)
 			})
-			var got []bool
-			err := c.LiveBlocks(t.Context(), "u1", "web-1.ndjson", true, func(_ uint64, waited bool) { got = append(got, waited) }, &blockSink{})
-			if err != nil || !slices.Equal(got, tc.want) {
-				t.Errorf("gaps after waiting %v, %v, want %v", got, err, tc.want)
+			got := &blockSink{}
+			err := c.LiveBlocks(t.Context(), "u1", "web-1.ndjson", true, got)
+			if err != nil || !slices.Equal(got.waited, tc.want) {
+				t.Errorf("gaps after waiting %v, %v, want %v", got.waited, err, tc.want)
 			}
 		})
 	}
@@ -206,7 +217,7 @@ func TestLiveBlocksDamaged(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			c := newLiveClient(t, quick, &tokens{}, func(_ int, w http.ResponseWriter, _ *http.Request) { _, _ = w.Write(stream) })
-			err := c.LiveBlocks(t.Context(), "u1", "web-1.ndjson", false, func(uint64, bool) {}, &blockSink{})
+			err := c.LiveBlocks(t.Context(), "u1", "web-1.ndjson", false, &blockSink{})
 			if !errors.Is(err, pcapng.ErrFormat) {
 				t.Errorf("error %v", err)
 			}

@@ -35,6 +35,12 @@ const (
 	ProgressFile = "progress.json"
 	// StopFile, in ControlDir, makes the probe stop; its content is the reason.
 	StopFile = "stop"
+	// FollowFile, in ControlDir, says whether someone reads the packets while they are captured: it begins with Followed then. The
+	// probe writes them sooner, and keeps HorizonFile up to date.
+	FollowFile = "follow"
+	Followed   = '1'
+	// HorizonFile, in ResultsDir, says up to which time all packets are in the file (AppendHorizon).
+	HorizonFile = "horizon"
 
 	ContainerProbe  = "probe"
 	ContainerKeeper = "keeper"

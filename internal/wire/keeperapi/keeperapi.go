@@ -32,7 +32,8 @@ const (
 	// PathLive, followed by the name of a file of JSON lines or of packets, answers GET with its lines or blocks from the byte
 	// QueryFrom on, until the capture has ended. Blank lines, or blocks of pcapng.Gap without bytes, are heartbeats, at least one
 	// every HeartbeatInterval. With QueryNewest set to "1", records that would be sent late are skipped; a line of
-	// tracefmt.AppendSkip, or a pcapng.Gap, replaces them. Older keepers answer 404.
+	// tracefmt.AppendSkip, or a pcapng.Gap, replaces them. A pcapng.Gap of zero bytes may say up to which time all packets were
+	// sent. Older keepers answer 404.
 	PathLive = "/v1/live/"
 	// PathStop takes a POST of a StopRequest.
 	PathStop = "/v1/stop"

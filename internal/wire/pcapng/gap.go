@@ -2,14 +2,22 @@ package pcapng
 
 import "fmt"
 
-// typeGap is a block type for local use, which other readers skip (draft-ietf-opsawg-pcapng, section 10.1).
-const typeGap = 0x80534F4E
+// Block types for local use, which other readers skip (draft-ietf-opsawg-pcapng, section 10.1). A block of typeUntil is within a gap.
+const (
+	typeGap   = 0x80534F4E
+	typeUntil = 0x80534F55
+)
+
+// untilLen is the length of a block of typeUntil, in bytes.
+const untilLen = blockOverhead + 8
 
 // Gap stands in a stream for a part of the file that is left out because its reader was slow. It is never in a file. One of zero bytes is
 // a sign of life.
 type Gap struct {
 	// Bytes of the file that are left out, and the packets in them.
 	Bytes, Packets uint64
+	// Until, if not zero, is a time in nanoseconds since 1970: all packets up to it were sent before. Older readers skip it.
+	Until uint64
 	// Others are all blocks of this part that are no packets: interfaces and statistics. The packets after the gap need them.
 	Others []byte
 }
@@ -21,6 +29,13 @@ func AppendGap(b []byte, g *Gap) []byte {
 	b = order.AppendUint32(b, 0)
 	b = order.AppendUint64(b, g.Bytes)
 	b = order.AppendUint64(b, g.Packets)
+	if g.Until != 0 {
+		at := len(b)
+		b = order.AppendUint32(b, typeUntil)
+		b = order.AppendUint32(b, 0)
+		b = order.AppendUint64(b, g.Until)
+		b = finish(b, at, len(b))
+	}
 	b = append(b, g.Others...)
 	return finish(b, start, len(b))
 }
@@ -34,7 +49,11 @@ func ParseGap(block []byte) (*Gap, error) {
 	if len(block) < fixed+4 {
 		return nil, fmt.Errorf("%w: gap of %d bytes", ErrFormat, len(block))
 	}
-	return &Gap{Bytes: order.Uint64(block[8:]), Packets: order.Uint64(block[16:]), Others: block[fixed : len(block)-4]}, nil
+	g := &Gap{Bytes: order.Uint64(block[8:]), Packets: order.Uint64(block[16:]), Others: block[fixed : len(block)-4]}
+	if len(g.Others) >= untilLen && order.Uint32(g.Others) == typeUntil && order.Uint32(g.Others[4:]) == untilLen {
+		g.Until, g.Others = order.Uint64(g.Others[8:]), g.Others[untilLen:]
+	}
+	return g, nil
 }
 
 // SplitBlocks is a bufio.SplitFunc for whole blocks in the writer's byte order. A part of a block at the end is dropped.

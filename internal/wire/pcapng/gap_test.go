@@ -9,9 +9,12 @@ import (
 
 func TestGap(t *testing.T) {
 	others := AppendInterface(nil, &Interface{Name: "eth0", LinkType: LinkTypeEthernet})
-	for name, g := range map[string]*Gap{"a sign of life": {}, "packets": {Bytes: 1 << 40, Packets: 7}, "with an interface": {Bytes: 100, Packets: 1, Others: others}} {
+	for name, g := range map[string]*Gap{
+		"a sign of life": {}, "packets": {Bytes: 1 << 40, Packets: 7}, "with an interface": {Bytes: 100, Packets: 1, Others: others},
+		"a time": {Until: 1 << 60}, "all": {Bytes: 100, Packets: 1, Until: 5, Others: others},
+	} {
 		got, err := ParseGap(AppendGap(nil, g))
-		if err != nil || got.Bytes != g.Bytes || got.Packets != g.Packets || !bytes.Equal(got.Others, g.Others) {
+		if err != nil || got.Bytes != g.Bytes || got.Packets != g.Packets || got.Until != g.Until || !bytes.Equal(got.Others, g.Others) {
 			t.Errorf("%s: %+v, %v, want %+v", name, got, err, g)
 		}
 	}
@@ -20,6 +23,11 @@ func TestGap(t *testing.T) {
 	}
 	if _, err := ParseGap(finish(order.AppendUint32(order.AppendUint32(nil, typeGap), 0), 0, 8)); !errors.Is(err, ErrFormat) {
 		t.Errorf("a short gap: %v", err)
+	}
+	// Readers of before there were times see a block of a type that they skip.
+	old := AppendGap(nil, &Gap{Until: 5})
+	if b, err := new(Parser).Parse(old[24 : len(old)-4]); b != nil || err != nil {
+		t.Errorf("a time is taken for %v, %v", b, err)
 	}
 	// Other readers skip it.
 	stream := AppendGap(AppendSection(nil, &Section{}), &Gap{Bytes: 1})

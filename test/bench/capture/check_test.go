@@ -15,7 +15,7 @@ import (
 func frame(n int) []byte {
 	b := newFrame(100)
 	if n < 0 {
-		b[0] = 6
+		b[6] = 6
 		return b
 	}
 	binary.LittleEndian.PutUint32(b[numberOffset:], uint32(n))

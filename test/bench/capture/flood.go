@@ -28,8 +28,14 @@ const (
 	numberedLen  = numberOffset + 4
 )
 
-// floodMAC is the destination of the frames, a locally administered address.
-var floodMAC = [6]byte{2, 0, 0, 0, 0, 0x77}
+// floodMAC is the destination of the frames, and sourceMAC their source: locally administered addresses.
+var (
+	floodMAC  = [6]byte{2, 0, 0, 0, 0, 0x77}
+	sourceMAC = [6]byte{2, 0, 0, 0, 0, 1}
+)
+
+// firstPort is the source port of the first of several flows.
+const firstPort = 20_000
 
 // floodBatch is the number of frames of one sendmmsg(2).
 const floodBatch = 32
@@ -53,6 +59,10 @@ type Flood struct {
 	Beside bool    // send also to the namespace that is not captured
 	// softirq is the PID of the softirq thread of the sender's CPU; 0 is none.
 	softirq int
+	// flows is how many flows the frames belong to, in turn, by their source ports. If it is not 0, they go to the sockets at
+	// these addresses.
+	flows                int
+	targetMAC, besideMAC string
 }
 
 // flooded is the report of the sender.
@@ -65,6 +75,7 @@ func (f Flood) args() []string {
 	return []string{
 		"-size", strconv.Itoa(f.Size), "-first", strconv.Itoa(f.first), "-count", strconv.Itoa(f.Count),
 		"-rate", strconv.FormatFloat(f.rate, 'f', -1, 64), "-beside=" + strconv.FormatBool(f.Beside), "-softirq", strconv.Itoa(f.softirq),
+		"-flows", strconv.Itoa(f.flows), "-target-mac", f.targetMAC, "-beside-mac", f.besideMAC,
 	}
 }
 
@@ -77,6 +88,9 @@ func runFlood(args []string) error {
 	flags.Float64Var(&f.rate, "rate", 0, "")
 	flags.BoolVar(&f.Beside, "beside", false, "")
 	flags.IntVar(&f.softirq, "softirq", 0, "")
+	flags.IntVar(&f.flows, "flows", 0, "")
+	flags.StringVar(&f.targetMAC, "target-mac", "", "")
+	flags.StringVar(&f.besideMAC, "beside-mac", "", "")
 	if err := errors.Join(flags.Parse(args), host.Enter(host.NetnsFD)); err != nil {
 		return err
 	}
@@ -95,7 +109,7 @@ type mmsghdr struct {
 }
 
 func (f Flood) send() (out flooded, err error) {
-	target, err := f.open(host.SenderLink)
+	target, err := f.open(host.SenderLink, f.targetMAC, host.TargetIP)
 	if err != nil {
 		return out, err
 	}
@@ -103,7 +117,7 @@ func (f Flood) send() (out flooded, err error) {
 	if !f.Beside {
 		return out, f.turn(target, f.first, f.Count, &out.Target)
 	}
-	beside, err := f.open(host.BesideLink)
+	beside, err := f.open(host.BesideLink, f.besideMAC, host.BesideIP)
 	if err != nil {
 		return out, err
 	}
@@ -130,7 +144,7 @@ type sender struct {
 	messages []mmsghdr
 }
 
-func (f Flood) open(name string) (*sender, error) {
+func (f Flood) open(name, mac, ip string) (*sender, error) {
 	link, err := net.InterfaceByName(name)
 	if err != nil {
 		return nil, err
@@ -150,6 +164,11 @@ func (f Flood) open(name string) (*sender, error) {
 	vectors := make([]unix.Iovec, floodBatch)
 	for i := range s.frames {
 		s.frames[i] = newFrame(f.Size)
+		if f.flows > 0 {
+			if err := address(s.frames[i], mac, ip); err != nil {
+				return nil, errors.Join(err, s.close())
+			}
+		}
 		vectors[i].Base = &s.frames[i][0]
 		vectors[i].SetLen(f.Size)
 		s.messages[i].hdr.Iov = &vectors[i]
@@ -203,7 +222,11 @@ func (f Flood) frames(s *sender, first, count int) error {
 			}
 		}
 		for i := range n {
-			binary.LittleEndian.PutUint32(s.frames[i][numberOffset:], uint32(first+sent+i))
+			n := first + sent + i
+			binary.LittleEndian.PutUint32(s.frames[i][numberOffset:], uint32(n))
+			if f.flows > 0 {
+				binary.BigEndian.PutUint16(s.frames[i][ethernetLen+ipLen:], uint16(firstPort+n%f.flows))
+			}
 		}
 		if err := sendAll(s.fd, s.messages[:n]); err != nil {
 			return err
@@ -234,7 +257,7 @@ func newFrame(size int) []byte {
 		b[i] = 0xab
 	}
 	copy(b, floodMAC[:])
-	copy(b[6:], []byte{2, 0, 0, 0, 0, 1})
+	copy(b[6:], sourceMAC[:])
 	binary.BigEndian.PutUint16(b[12:], unix.ETH_P_IP)
 	ip := b[ethernetLen:]
 	clear(ip[:ipLen])
@@ -250,6 +273,22 @@ func newFrame(size int) []byte {
 	return b
 }
 
+// address makes a frame one to a socket of another namespace.
+func address(frame []byte, mac, ip string) error {
+	to, err := net.ParseMAC(mac)
+	if err != nil {
+		return err
+	}
+	copy(frame, to)
+	header := frame[ethernetLen:][:ipLen]
+	copy(header[16:], net.ParseIP(ip).To4())
+	copy(header[12:], header[16:])
+	header[15]++ // the sender's end has the next address
+	clear(header[10:12])
+	binary.BigEndian.PutUint16(header[10:], checksum(header))
+	return nil
+}
+
 // checksum is the Internet checksum (RFC 1071) of a header of even length.
 func checksum(b []byte) uint16 {
 	var sum uint32
@@ -262,7 +301,7 @@ func checksum(b []byte) uint16 {
 
 // number returns the number of a frame of the flood; false for any other packet.
 func number(b []byte) (uint32, bool) {
-	if len(b) < numberedLen || [6]byte(b) != floodMAC || binary.BigEndian.Uint16(b[numberOffset-6:]) != figures.FloodPort {
+	if len(b) < numberedLen || [6]byte(b[6:]) != sourceMAC || binary.BigEndian.Uint16(b[numberOffset-6:]) != figures.FloodPort {
 		return 0, false
 	}
 	return binary.LittleEndian.Uint32(b[numberOffset:]), true

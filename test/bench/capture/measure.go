@@ -5,11 +5,26 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
 	"os"
 
 	"github.com/sonde-operator/sonde/test/bench/figures"
 	"github.com/sonde-operator/sonde/test/bench/host"
 )
+
+// Flows measures Sonde's BPF programs once with frames of several flows, which reach a socket in both namespaces.
+func Flows(ctx context.Context, b *host.Env, s *figures.Scenario, packets int) (figures.Sample, error) {
+	var beside net.PacketConn
+	err := host.InNamespace(int(b.Net.Beside.Fd()), func() (err error) {
+		beside, err = ListenFlood(ctx)
+		return err
+	})
+	if err != nil {
+		return figures.Sample{}, err
+	}
+	defer beside.Close()
+	return runEngine(ctx, b, s, figures.EngineByName(figures.EngineBPF), Flood{Size: s.Size, Count: packets, Beside: true})
+}
 
 // runEngine measures one engine once. Counts that do not add up are an error.
 func runEngine(ctx context.Context, b *host.Env, s *figures.Scenario, e *figures.Engine, f Flood) (figures.Sample, error) {
@@ -34,7 +49,7 @@ func runIn(ctx context.Context, b *host.Env, s *figures.Scenario, e *figures.Eng
 		return fmt.Errorf("make directory: %w", err)
 	}
 	defer func() { _ = os.RemoveAll(dir) }()
-	r, err := starters[e.Name](ctx, b, &job{dir: dir, filter: s.Filter, snap: s.Snap})
+	r, err := starters[e.Name](ctx, b, &job{dir: dir, filter: s.Filter, snap: s.Snap, processes: s.Processes})
 	if err != nil {
 		return err
 	}
@@ -94,6 +109,7 @@ func passTraffic(ctx context.Context, b *host.Env, s *figures.Scenario, f Flood,
 	var done flooded
 	var stream streamed
 	f.softirq = b.Softirq
+	f.flows, f.targetMAC, f.besideMAC = s.Flows, b.Net.TargetMAC.String(), b.Net.BesideMAC.String()
 	cmd := host.RoleCommand(ctx, "role-flood", b.SendCPU, []*os.File{b.Net.Sender}, f.args()...)
 	said = &done
 	if s.Stream() {

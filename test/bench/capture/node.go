@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -13,6 +14,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/sonde-operator/sonde/test/bench/figures"
 	"github.com/sonde-operator/sonde/test/bench/host"
 )
 
@@ -58,15 +60,26 @@ func runNode(args []string) error {
 	return json.NewEncoder(os.Stdout).Encode(nodeEnded{CPU: host.Used(agent)})
 }
 
-// runHold is the process of the target Pod. It sleeps in the network namespace until it is killed.
+// runHold is the process of the target Pod. It sleeps in the network namespace until it is killed. Frames of several flows reach
+// its socket, which it never reads.
 func runHold([]string) error {
 	if err := host.Enter(host.NetnsFD); err != nil {
 		return err
 	}
+	socket, err := ListenFlood(context.Background())
+	if err != nil {
+		return err
+	}
+	defer socket.Close()
 	fmt.Println("up")
 	for {
 		time.Sleep(time.Hour)
 	}
+}
+
+// ListenFlood opens a socket that frames of several flows reach.
+func ListenFlood(ctx context.Context) (net.PacketConn, error) {
+	return (&net.ListenConfig{}).ListenPacket(ctx, "udp4", fmt.Sprintf(":%d", figures.FloodPort))
 }
 
 // nodeProcess returns the PID of the program that a node runs.

@@ -21,6 +21,10 @@ type job struct {
 	dir    string // directory of the file
 	filter string // empty matches everything
 	snap   int    // bytes of a packet to keep; 0 is the engine's default
+	// processes makes Sonde name the process of each packet.
+	processes bool
+	// namespace of the target, for Sonde alone; nil is the Env's.
+	namespace *os.File
 }
 
 // running is a running capture.

@@ -1,6 +1,7 @@
 package capture
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -24,6 +25,7 @@ type sondeProcess struct {
 	host.Probe
 	node   *exec.Cmd
 	engine string      // that was requested
+	names  bool        // each packet must name its process
 	report host.Output // of the node
 }
 
@@ -35,8 +37,8 @@ func sondeBy(engine string) func(context.Context, *host.Env, *job) (running, err
 }
 
 // startSonde captures all interfaces of the target, as a capture without spec.interfaces does.
-func startSonde(ctx context.Context, b *host.Env, j *job, engine string) (running, error) {
-	p := &sondeProcess{engine: engine, Probe: host.NewProbe(j.dir)}
+func startSonde(ctx context.Context, b *host.Env, j *job, engine string) (*sondeProcess, error) {
+	p := &sondeProcess{engine: engine, names: j.processes, Probe: host.NewProbe(j.dir)}
 	config, message := filepath.Join(j.dir, captureconfig.Key), filepath.Join(j.dir, "termination-log")
 	text, err := sondeConfig(ctx, b, j, engine)
 	if err == nil {
@@ -46,7 +48,7 @@ func startSonde(ctx context.Context, b *host.Env, j *job, engine string) (runnin
 	if err != nil {
 		return nil, err
 	}
-	p.node = host.RoleCommand(ctx, "role-node", -1, []*os.File{b.Net.Target}, host.PodCgroup(b.Cgroup), strconv.Itoa(b.CaptureCPU),
+	p.node = host.RoleCommand(ctx, "role-node", -1, []*os.File{cmp.Or(j.namespace, b.Net.Target)}, host.PodCgroup(b.Cgroup), strconv.Itoa(b.CaptureCPU),
 		b.Agent, "probe", "--config", config, "--capture-uid", host.CaptureUID,
 		"--pod-uid", host.PodUID, "--pod-name", "bench", "--node", "bench", "--duration", host.Longest,
 		"--results", p.Results, "--control", p.Control, "--termination-log", message)
@@ -78,7 +80,7 @@ func sondeConfig(ctx context.Context, b *host.Env, j *job, engine string) (strin
 	c := captureconfig.Config{
 		UID: host.CaptureUID, Kind: "PacketCapture", Namespace: "bench", Name: "bench", JobID: "bench", Requester: "bench",
 		Target: "Pod/bench", TargetNamespace: "bench", Filter: j.filter,
-		SnapLength: host.DefaultSnap, MaxBytes: 1 << 40, RingBytes: b.Ring, Engine: engine,
+		SnapLength: host.DefaultSnap, MaxBytes: 1 << 40, RingBytes: b.Ring, Engine: engine, Processes: j.processes,
 		// The probe checks the disk before each write. A developer's disk may be fuller than a node's.
 		DiskFloor: &captureconfig.Floor{Bytes: 1 << 20},
 	}
@@ -116,6 +118,9 @@ func (p *sondeProcess) stop(ctx context.Context) (ended, error) {
 	}
 	if !a.AddsUp() || !a.Complete || len(a.Files) != 1 || strings.Contains(a.Files[0].Name, "/") {
 		return ended{}, fmt.Errorf("the account is incomplete: %+v", a)
+	}
+	if p.names && (a.Processes == nil || a.Processes.Named < a.Packets) {
+		return ended{}, fmt.Errorf("not all of %d packets name their process: %+v", a.Packets, a.Processes)
 	}
 	return ended{file: filepath.Join(p.Results, a.Files[0].Name), dropped: int(a.Dropped()), cpu: node.CPU}, nil
 }

@@ -27,6 +27,8 @@ func Compare(w io.Writer, a, b *Results) error {
 	compared, apart = compared+traces, apart+far
 	intercepts, far := compareIntercepts(w, &a.Intercept, &b.Intercept)
 	compared, apart = compared+intercepts, apart+far
+	lives, far := compareLives(w, &a.Live, &b.Live)
+	compared, apart = compared+lives, apart+far
 	switch {
 	case compared == 0:
 		return errors.New("the two runs have no scenario in common")
@@ -77,6 +79,25 @@ func compareIntercepts(w io.Writer, a, b *Intercept) (compared, apart int) {
 	for _, g := range interceptGoals {
 		one, two := g.each(a), g.each(b)
 		if len(one) == 0 || len(two) == 0 {
+			continue
+		}
+		compared++
+		off := math.Abs(MedianOf(one)/MedianOf(two) - 1)
+		verdict := "agree"
+		if off > agreement {
+			verdict = "DIFFER"
+			apart++
+		}
+		fmt.Fprintf(w, "%s: %s and %s, %.1f %% apart: %s\n", g.text, g.show(one), g.show(two), 100*off, verdict)
+	}
+	return compared, apart
+}
+
+// compareLives prints the figures of the goals of live captures, in two runs. A figure of zero has no ratio.
+func compareLives(w io.Writer, a, b *Live) (compared, apart int) {
+	for _, g := range liveGoals() {
+		one, two := g.each(a), g.each(b)
+		if MedianOf(one) <= 0 || MedianOf(two) <= 0 {
 			continue
 		}
 		compared++

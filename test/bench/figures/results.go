@@ -22,6 +22,7 @@ type Results struct {
 	TraceLoad      string      `json:"traceLoad,omitempty"` // load of the machine when the traces began
 	TraceLoadAfter string      `json:"traceLoadAfter,omitempty"`
 	Intercept      Intercept   `json:"intercept,omitzero"`
+	Live           Live        `json:"live,omitzero"`
 }
 
 // Write writes the results to a file as JSON.
@@ -43,7 +44,7 @@ func Read(path string) (*Results, error) {
 	if err := json.Unmarshal(b, &r); err != nil {
 		return nil, fmt.Errorf("read results of %s: %w", path, err)
 	}
-	if len(r.Samples)+len(r.Traces)+len(r.Intercept.Streams) == 0 {
+	if len(r.Samples)+len(r.Traces)+len(r.Intercept.Streams)+len(r.Live.Followed) == 0 {
 		return nil, fmt.Errorf("read results: %s holds none", path)
 	}
 	return &r, nil

@@ -24,6 +24,10 @@ type Scenario struct {
 	Misses bool
 	// Turns is how often each round measures it; 0 means once.
 	Turns int
+	// Flows is how many flows the frames belong to, in turn. They then reach a socket of the target. 0 means that they reach none.
+	Flows int
+	// Processes says that the capture names the process of each packet.
+	Processes bool
 }
 
 // UDP ports of the frames, and of a filter that matches none of them.

@@ -7,6 +7,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strings"
 	"time"
 
@@ -26,9 +27,9 @@ func Describe(ctx context.Context, b *Env) figures.Machine {
 	if unix.Uname(&u) == nil {
 		m.Kernel = unix.ByteSliceToString(u.Sysname[:]) + " " + unix.ByteSliceToString(u.Release[:])
 	}
-	for _, name := range []string{"tcpdump", "dumpcap", "netsniff-ng", "bpftrace", "strace"} {
+	for _, name := range []string{"tcpdump", "dumpcap", "netsniff-ng", "bpftrace", "strace", "tshark"} {
 		out, _ := exec.CommandContext(ctx, name, "--version").CombinedOutput()
-		lines := strings.Split(string(out), "\n")
+		lines := slices.DeleteFunc(strings.Split(string(out), "\n"), func(line string) bool { return strings.HasPrefix(line, "Running as user") }) // tshark
 		m.Versions[name] = strings.TrimSuffix(strings.TrimSpace(lines[0]), ".")
 		if len(lines) > 1 && strings.HasPrefix(lines[1], "libpcap") {
 			m.Versions[name] += ", " + lines[1]

@@ -21,25 +21,28 @@ const (
 	TargetIP   = "10.77.0.1"
 	SenderIP   = "10.77.0.2"
 
-	besideIP     = "10.77.1.1"
+	// BesideIP is the address of the namespace that is not captured.
+	BesideIP     = "10.77.1.1"
 	besidePeerIP = "10.77.1.2"
 )
 
 // Network has the namespaces of the target and of the sender, joined by a veth pair, and a third one that is not
 // captured. They have no names, so the kernel removes them when bench and its children have ended.
 type Network struct {
-	Target, Sender, beside *os.File
+	Target, Sender, Beside *os.File
+	// TargetMAC and BesideMAC are the addresses of TargetLink in two of them.
+	TargetMAC, BesideMAC net.HardwareAddr
 }
 
 func newNetwork() (*Network, error) {
 	n := &Network{}
-	for _, f := range []**os.File{&n.Target, &n.Sender, &n.beside} {
+	for _, f := range []**os.File{&n.Target, &n.Sender, &n.Beside} {
 		var err error
 		if *f, err = newNamespace(); err != nil {
 			return nil, errors.Join(err, n.close())
 		}
 	}
-	err := errors.Join(n.connect(n.Target, SenderLink, TargetIP, SenderIP), n.connect(n.beside, BesideLink, besideIP, besidePeerIP))
+	err := errors.Join(n.connect(n.Target, &n.TargetMAC, SenderLink, TargetIP, SenderIP), n.connect(n.Beside, &n.BesideMAC, BesideLink, BesideIP, besidePeerIP))
 	if err != nil {
 		return nil, errors.Join(err, n.close())
 	}
@@ -48,7 +51,7 @@ func newNetwork() (*Network, error) {
 
 func (n *Network) close() error {
 	var errs []error
-	for _, f := range []*os.File{n.Target, n.Sender, n.beside} {
+	for _, f := range []*os.File{n.Target, n.Sender, n.Beside} {
 		if f != nil {
 			errs = append(errs, f.Close())
 		}
@@ -83,8 +86,8 @@ func newNamespace() (*os.File, error) {
 	return m.f, m.err
 }
 
-// connect joins the sender to another namespace by a veth pair, whose end there is TargetLink.
-func (n *Network) connect(to *os.File, link, toIP, ip string) error {
+// connect joins the sender to another namespace by a veth pair, whose end there is TargetLink, and sets its address.
+func (n *Network) connect(to *os.File, mac *net.HardwareAddr, link, toIP, ip string) error {
 	target, err := netlink.NewHandleAt(netns.NsHandle(to.Fd()), unix.NETLINK_ROUTE)
 	if err != nil {
 		return fmt.Errorf("open target's namespace: %w", err)
@@ -108,6 +111,7 @@ func (n *Network) connect(to *os.File, link, toIP, ip string) error {
 	if err != nil {
 		return err
 	}
+	*mac = targetMAC
 	// Static neighbours avoid ARP, so that only the measured packets pass.
 	return errors.Join(setNeighbour(target, TargetLink, ip, senderMAC), setNeighbour(sender, link, toIP, targetMAC))
 }

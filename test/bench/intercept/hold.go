@@ -89,7 +89,7 @@ func runCrowd(ctx context.Context, s *settings) error {
 	if err := all.Wait(); err != nil {
 		return err
 	}
-	fmt.Println(ready)
+	fmt.Println(host.Ready)
 	<-carrier.Gone()
 	return errGone
 }

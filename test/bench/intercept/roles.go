@@ -39,7 +39,6 @@ const (
 	podAddress = "127.0.0.1:8080" // its connections go to the carrier
 	appAddress = "127.0.0.1:8081"
 	splicer    = "127.0.0.1:8082"
-	ready      = "ready"
 )
 
 // settings of a role, as JSON on its standard input.
@@ -96,7 +95,7 @@ func runStowaway(ctx context.Context, s *settings) error {
 		ListenClients: func(ctx context.Context) (net.Listener, error) { return listen(ctx, ":"+clientPort) },
 		ListenPeers:   func(ctx context.Context) (net.Listener, error) { return listen(ctx, ":"+peerPort) },
 		Restrict: func() (restriction.InForce, error) { // its ports are open
-			fmt.Println(ready)
+			fmt.Println(host.Ready)
 			return restriction.InForce{}, nil
 		},
 	})
@@ -111,7 +110,7 @@ func (p pod) Done() <-chan struct{}     { return nil }
 // Steer is called when the route and its client are there.
 func (p pod) Steer(_ context.Context, _ uint16, on bool) error {
 	if on {
-		fmt.Println(ready)
+		fmt.Println(host.Ready)
 	}
 	return nil
 }
@@ -176,7 +175,7 @@ func runClient(ctx context.Context, s *settings) error {
 			complain(err)
 			return
 		}
-		fmt.Println(ready)
+		fmt.Println(host.Ready)
 	})
 	if err != nil {
 		return err
@@ -202,7 +201,7 @@ func runAPIServer(ctx context.Context, s *settings) error {
 		Handler:   proxy.NewUpgradeAwareHandler(to, http.DefaultTransport, true, false, responder{}),
 		TLSConfig: &tls.Config{Certificates: []tls.Certificate{pair}, MinVersion: tls.VersionTLS12}, ReadHeaderTimeout: time.Minute,
 	}
-	fmt.Println(ready)
+	fmt.Println(host.Ready)
 	return server.ServeTLS(l, "", "")
 }
 

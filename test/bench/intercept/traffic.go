@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/sonde-operator/sonde/test/bench/figures"
+	"github.com/sonde-operator/sonde/test/bench/host"
 )
 
 // buffer of the source and the sink, in bytes of a read or a write.
@@ -26,7 +27,7 @@ func serveTCP(ctx context.Context, address string, serve func(*net.TCPConn)) err
 	if err != nil {
 		return err
 	}
-	fmt.Println(ready)
+	fmt.Println(host.Ready)
 	for {
 		c, err := l.Accept()
 		if err != nil {

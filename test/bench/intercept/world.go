@@ -9,7 +9,6 @@ import (
 	"net"
 	"os"
 	"os/exec"
-	"strings"
 	"time"
 
 	"github.com/sonde-operator/sonde/internal/wire/httpmatch"
@@ -67,17 +66,10 @@ func (w *world) run(ctx context.Context, name string, namespace *os.File, role s
 // start starts a program and waits until it is ready.
 func (w *world) start(ctx context.Context, name string, cmd *exec.Cmd) (*process, error) {
 	p := &process{name: name, cmd: cmd}
-	cmd.Stdout, cmd.Stderr = &p.said, &p.said
-	if err := cmd.Start(); err != nil {
-		return nil, fmt.Errorf("start %v: %w", cmd.Args, err)
+	if err := host.StartReady(ctx, cmd, &p.said); err != nil {
+		return nil, err
 	}
 	w.processes = append(w.processes, p)
-	err := host.Await(ctx, "it is ready", func() (bool, error) {
-		return strings.Contains(p.said.String(), ready+"\n"), host.StillRuns(cmd.Process.Pid)
-	})
-	if err != nil {
-		return nil, fmt.Errorf("start %v: %w: %s", cmd.Args, err, p.said.String())
-	}
 	return p, nil
 }
 
