@@ -170,7 +170,24 @@ func exchange(listener int) {
 	move(client, server, 5)
 	move(server, client, 7)
 	must(unix.Close(client))
-	must(unix.Close(server))
+	closeAfterPeer(server)
+}
+
+// closeAfterPeer closes an end once it knows that its peer has closed. On a busy machine that takes a moment.
+func closeAfterPeer(fd int) {
+	const patience = 20_000 // in ms
+	for {
+		n, err := unix.Poll([]unix.PollFd{{Fd: int32(fd), Events: unix.POLLRDHUP}}, patience)
+		switch {
+		case errors.Is(err, unix.EINTR):
+			continue
+		case n == 0:
+			panic("the peer has not closed")
+		}
+		must(err)
+		must(unix.Close(fd))
+		return
+	}
 }
 
 // exchange6 uses IPv6, and its server closes first.
@@ -180,7 +197,7 @@ func exchange6() {
 	client, server := connected(listener, unix.AF_INET6, at)
 	move(client, server, 100_000)
 	must(unix.Close(server))
-	must(unix.Close(client))
+	closeAfterPeer(client)
 	must(unix.Close(listener))
 }
 
@@ -225,7 +242,7 @@ func exchangeWithReset(listener int) {
 	move(client, server, 3)
 	must(unix.SetsockoptLinger(client, unix.SOL_SOCKET, unix.SO_LINGER, &unix.Linger{Onoff: 1}))
 	must(unix.Close(client))
-	must(unix.Close(server))
+	closeAfterPeer(server)
 }
 
 // lossyConnections is how many connections retransmit. Each takes the kernel's first timeout, 0.2 s.
@@ -248,7 +265,7 @@ func exchangeWithLoss(listener int) {
 		panic(n)
 	}
 	must(unix.Close(client))
-	must(unix.Close(server))
+	closeAfterPeer(server)
 }
 
 // inheritListener makes another process accept from this process's listener.
