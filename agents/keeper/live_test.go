@@ -250,7 +250,8 @@ func TestLiveHorizon(t *testing.T) {
 		}
 	}
 	follow("0")
-	if _, err := k.client.File(t.Context(), k.addr, captureconfig.HorizonFile, ""); err == nil {
+	if resp, err := k.client.File(t.Context(), k.addr, captureconfig.HorizonFile, ""); err == nil {
+		resp.Body.Close()
 		t.Error("the horizon is served as a result")
 	}
 }

@@ -24,7 +24,7 @@ const (
 	benchRate = 50 << 20
 	benchTime = 10 * time.Second
 	// benchTick is the keeper's interval.
-	benchTick = 250 * time.Millisecond
+	benchTick = 25 * time.Millisecond
 )
 
 // BenchmarkFollow runs the plugin as a process of its own that follows ten Pods over HTTP/2 and TLS, and reports what that process takes:

@@ -116,14 +116,8 @@ func runBench(ctx context.Context, args []string) error {
 	if err := flags.Parse(args); err != nil {
 		return err
 	}
-	if o.rounds < 1 || o.packets < 1000 || o.Stream < 1<<20 || o.turns < 1000 || o.tunnel.Requests < 1 || o.tunnel.Clients < 1 {
-		return errors.New("at least 1 round, 1000 packets, a stream of 1 MiB, 1000 turns, 1 request and 1 client are needed")
-	}
-	if o.live.Packets < 1 || o.live.Packets > live.MostPackets || o.live.Follow < time.Second || o.live.Follow > live.Longest {
-		return fmt.Errorf("1 to %d packets for the latency, and a stream of 1 s to %s are needed", live.MostPackets, live.Longest)
-	}
-	if !slices.Contains(parts, o.part) {
-		return fmt.Errorf("-part %s: there are %s", o.part, strings.Join(parts, ", "))
+	if err := o.check(); err != nil {
+		return err
 	}
 	o.live.Frames = o.packets
 	if err := os.MkdirAll(o.out, 0o755); err != nil {
@@ -139,6 +133,20 @@ func runBench(ctx context.Context, args []string) error {
 		return err
 	}
 	fmt.Fprintf(os.Stderr, "%s in %s\n", path, time.Since(began).Round(time.Second))
+	return nil
+}
+
+// check refuses sizes that measure nothing.
+func (o *options) check() error {
+	if o.rounds < 1 || o.packets < 1000 || o.Stream < 1<<20 || o.turns < 1000 || o.tunnel.Requests < 1 || o.tunnel.Clients < 1 {
+		return errors.New("at least 1 round, 1000 packets, a stream of 1 MiB, 1000 turns, 1 request and 1 client are needed")
+	}
+	if o.live.Packets < 1 || o.live.Packets > live.MostPackets || o.live.Follow < time.Second || o.live.Follow > live.Longest {
+		return fmt.Errorf("1 to %d packets for the latency, and a stream of 1 s to %s are needed", live.MostPackets, live.Longest)
+	}
+	if !slices.Contains(parts, o.part) {
+		return fmt.Errorf("-part %s: there are %s", o.part, strings.Join(parts, ", "))
+	}
 	return nil
 }
 

@@ -77,7 +77,7 @@ func benchPod(ctx context.Context, w io.Writer, rate int, bytes *atomic.Int64) e
 		switch {
 		case rate == 0 && n == benchPackets, rate > 0 && time.Since(began) > 5*time.Second:
 			return nil
-		case rate > 0 && n%1000 == 0: // the keeper sends what came in a quarter of a second
+		case rate > 0 && n%1000 == 0: // the keeper sends packets in groups
 			time.Sleep(time.Until(began.Add(time.Duration(sent) * time.Second / time.Duration(rate))))
 		}
 		size := benchSizes[n%len(benchSizes)]

@@ -24,7 +24,7 @@ const (
 	// DefaultDelay of a packet.
 	DefaultDelay = time.Second
 	// maxBuffered is how many bytes of packets wait at most. Above it, packets leave early, until keptBuffered bytes are left: 0.4 s of 50
-	// MB/s, so that packets which the keepers send every 0.25 s are still sorted.
+	// MB/s, so that the packets of a Pod that is so much later than others are still sorted.
 	maxBuffered  = 24 << 20
 	keptBuffered = 20 << 20
 	// tick is how often packets leave.

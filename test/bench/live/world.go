@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -48,8 +49,8 @@ func newWorld(b *host.Env) (*world, error) {
 
 // close ends all processes, the last one first.
 func (w *world) close() {
-	for i := len(w.ended) - 1; i >= 0; i-- {
-		w.ended[i]()
+	for _, end := range slices.Backward(w.ended) {
+		end()
 	}
 }
 

@@ -45,7 +45,7 @@ type growing struct {
 }
 
 // runWriter is the probe of several Pods: it appends packets to a file for each, at a steady rate, and ends the capture.
-func runWriter(ctx context.Context, s *settings) error {
+func runWriter(_ context.Context, s *settings) error {
 	files := make([]growing, s.Files)
 	head := fileHead()
 	for i := range files {
