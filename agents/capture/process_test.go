@@ -467,6 +467,31 @@ func cgroup2() string {
 	return "/sys/fs/cgroup"
 }
 
+// The kernel interrupts a scan after a million files of other Pods. Packets name their process nevertheless.
+func TestProcessesBesideManyDescriptors(t *testing.T) {
+	w := newSocketWorld(t)
+	privileged.Descriptors(t, 1_100_000)
+	w.run(7000, w.program, "all") // the last process that a scan looks at
+	stop := startWith(t, w, preferred(), &backend.Processes{ScanTime: time.Minute})
+	w.ask("udp", targetIP, 7002, 20)
+	if s := w.scores(stop().Path)[7002]; s == nil || s.right == 0 || s.wrong+s.unknown > 0 {
+		t.Errorf("packets of a socket that is older than the capture: %+v", s)
+	}
+}
+
+// If a scan has no time, the capture begins without names.
+func TestProcessesWithoutTimeForAScan(t *testing.T) {
+	w := newSocketWorld(t)
+	c, err := preferred().engine().Open(&Config{NetNS: w.target, Dir: t.TempDir(), Base: "p", Interfaces: []string{"eth0"}, Processes: &backend.Processes{ScanTime: 1}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	if p := c.Account().Processes; p == nil || !strings.Contains(p.Message, "too many open files") {
+		t.Errorf("%+v", p)
+	}
+}
+
 // TestProcessesUnavailable has captures whose packets cannot name processes: they say why.
 func TestProcessesUnavailable(t *testing.T) {
 	for name, tc := range map[string]struct {

@@ -240,7 +240,7 @@ type ProcessCounts struct {
 	// +kubebuilder:validation:MaxProperties=16
 	Unknown map[string]int64 `json:"unknown,omitempty"`
 
-	// message says why no packet names its process; absent if that was possible.
+	// message says why no packet names its process, or not all that could; absent otherwise.
 	// +optional
 	// +kubebuilder:validation:MaxLength=256
 	Message string `json:"message,omitempty"`

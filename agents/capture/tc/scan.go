@@ -1,19 +1,19 @@
 package tc
 
 import (
-	"bufio"
 	"encoding/binary"
 	"errors"
 	"fmt"
 	"io"
 	"log/slog"
 	"slices"
+	"sync/atomic"
 	"time"
 
 	"github.com/cilium/ebpf"
-	ebpflink "github.com/cilium/ebpf/link"
 
 	"github.com/sonde-operator/sonde/agents/capture/backend"
+	"github.com/sonde-operator/sonde/agents/node/iterator"
 	"github.com/sonde-operator/sonde/internal/wire/pcapng"
 )
 
@@ -27,6 +27,8 @@ const (
 	refreshScan = 5 * time.Second
 	// firstScans bounds the scans before the capture begins. A scan is repeated if sockets changed hands meanwhile.
 	firstScans = 10
+	// defaultScanTime bounds a scan, and all scans before the capture begins.
+	defaultScanTime = 5 * time.Second
 )
 
 // errChanged says that a scan is void, because a socket may have changed hands during it.
@@ -37,6 +39,7 @@ type scanner struct {
 	objects   *ebpf.Collection
 	processes *backend.Processes
 	log       *slog.Logger
+	within    time.Duration // bounds a scan
 
 	number  uint32
 	commits uint64
@@ -45,7 +48,7 @@ type scanner struct {
 	pause   time.Duration
 	doubts  uint64 // as of the last scan, as the next
 	unnamed uint64
-	failed  bool // the last scan failed, which is logged once
+	problem atomic.Value // of string: why a scan failed, which is logged once
 
 	shared    map[uint64][]uint32 // PIDs that shared a socket in the last scan
 	unstable  bool                // others shared a socket in the scan before
@@ -93,14 +96,16 @@ func (s *scanner) effective(now time.Time, passes uint64) uint64 {
 	return 0
 }
 
-// first scans before the capture begins.
+// first scans before the capture begins. Doubts of packets repeat a scan that has found no answer, or had no time left.
 func (s *scanner) first() error {
-	for range firstScans {
-		err := s.scan()
-		if errors.Is(err, errChanged) {
-			continue // the doubts of packets cause the next scan
-		}
-		if err != nil || !s.unfinished() && !s.unstable {
+	end := time.Now().Add(s.within)
+	for i := range firstScans {
+		err := s.scan(end)
+		switch {
+		case errors.Is(err, errChanged):
+		case errors.Is(err, iterator.ErrSlow) && i > 0:
+			return nil
+		case err != nil || !s.unfinished() && !s.unstable:
 			return err
 		}
 	}
@@ -118,22 +123,29 @@ func (s *scanner) next(now time.Time) {
 		return
 	}
 	s.doubts = doubts
-	err := errors.Join(s.scan(), s.get(namedVarUnnamed, &s.unnamed)) // the scan itself writes options without a name
+	err := errors.Join(s.scan(now.Add(s.within)), s.get(namedVarUnnamed, &s.unnamed)) // the scan itself writes options without a name
 	if s.pause *= 2; err == nil && !doubtful {
 		s.pause = minScan
 	}
 	s.pause = max(min(s.pause, maxScan), minScan, scanShare*time.Since(s.tried))
-	if failed := err != nil && !errors.Is(err, errChanged); failed && !s.failed {
+	if err != nil && !errors.Is(err, errChanged) && s.failure() == "" {
 		s.log.Warn("Looking for the holders of sockets failed", "error", err)
-		s.failed = failed
+		s.problem.Store(err.Error())
 	}
+}
+
+// failure says why the first scan during the capture failed that did; empty if none has. It may be called concurrently.
+func (s *scanner) failure() string {
+	why, _ := s.problem.Load().(string)
+	return why
 }
 
 // unfinished reports whether the next scan completes the names of containers.
 func (s *scanner) unfinished() bool { return s.stale || len(s.pending) > 0 }
 
-// scan reads who has which socket, and makes that the sockets' claims.
-func (s *scanner) scan() error {
+// scan reads who has which socket, and makes that the sockets' claims. Without an answer by the deadline, its error is
+// iterator.ErrSlow.
+func (s *scanner) scan(deadline time.Time) error {
 	s.tried = time.Now()
 	var passes, forks uint64
 	if err := errors.Join(s.get(namedVarPasses, &passes), s.get(namedVarForks, &forks)); err != nil {
@@ -143,7 +155,7 @@ func (s *scanner) scan() error {
 	if err := s.set(map[string]any{namedVarScan: s.number, namedVarCommit: false, namedVarScanPasses: s.effective(s.tried, passes)}); err != nil {
 		return err
 	}
-	found, err := s.read()
+	found, err := s.read(deadline)
 	if err != nil {
 		return err
 	}
@@ -157,12 +169,12 @@ func (s *scanner) scan() error {
 	if err := s.set(map[string]any{namedVarCommit: true}); err != nil {
 		return err
 	}
-	if _, err := s.read(); err != nil {
-		return err
+	_, err = s.read(deadline)
+	if err == nil {
+		s.settled = s.tried
 	}
-	s.settled = s.tried
-	s.commits++
-	return s.set(map[string]any{namedVarCommits: s.commits})
+	s.commits++ // also after some of the claims: the programs must not use what they remember of these sockets
+	return errors.Join(err, s.set(map[string]any{namedVarCommits: s.commits}))
 }
 
 func (s *scanner) set(values map[string]any) error {
@@ -175,18 +187,12 @@ func (s *scanner) set(values map[string]any) error {
 }
 
 // read runs the scanning program over all files of all processes.
-func (s *scanner) read() ([]namedHolding, error) {
-	l, err := ebpflink.AttachIter(ebpflink.IterOptions{Program: s.objects.Programs[namedProgSondeScan]})
+func (s *scanner) read(deadline time.Time) ([]namedHolding, error) {
+	found, err := iterator.Read(s.objects.Programs[namedProgSondeScan], deadline, readHoldings)
 	if err != nil {
-		return nil, fmt.Errorf("attach the iterator of sockets: %w", explainProcesses(err))
+		return nil, fmt.Errorf("look for the holders of sockets: %w", explainProcesses(err))
 	}
-	defer l.Close()
-	r, err := l.Open()
-	if err != nil {
-		return nil, fmt.Errorf("read sockets: %w", err)
-	}
-	defer r.Close()
-	return readHoldings(bufio.NewReaderSize(r, 64<<10))
+	return found, nil
 }
 
 func readHoldings(r io.Reader) (all []namedHolding, err error) {
