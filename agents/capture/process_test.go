@@ -492,6 +492,58 @@ func TestProcessesWithoutTimeForAScan(t *testing.T) {
 	}
 }
 
+// Processes of the Pod share more sockets than the probe has memory for. The account says so, and packets name no process if that
+// was so from the beginning.
+func TestProcessesWithTooManySockets(t *testing.T) {
+	const sockets, processes = 700, 100
+	for name, before := range map[string]bool{"before the capture": true, "during the capture": false} {
+		t.Run(name, func(t *testing.T) {
+			w := newSocketWorld(t)
+			share := func() {
+				inherited := make([]int, sockets)
+				err := links.InNetNS(int(w.target.Fd()), func() (err error) {
+					for i := range inherited {
+						if inherited[i], err = unix.Socket(unix.AF_INET, unix.SOCK_DGRAM, 0); err != nil {
+							return err
+						}
+					}
+					return nil
+				})
+				if err != nil {
+					t.Fatal(err)
+				}
+				privileged.Heirs(t, processes, inherited)
+			}
+			if before {
+				share()
+			}
+			c, err := preferred().engine().Open(&Config{
+				NetNS: w.target, Dir: t.TempDir(), Base: "p", Interfaces: []string{"eth0"}, Processes: &backend.Processes{ScanTime: time.Minute},
+			})
+			if err != nil {
+				t.Fatal(err)
+			}
+			ctx, cancel := context.WithCancel(t.Context())
+			done := make(chan Result, 1)
+			go func() { done <- c.Run(ctx) }()
+			if !before {
+				share()
+			}
+			const want = "more than 65536 sockets"
+			for end := time.Now().Add(time.Minute); time.Now().Before(end); time.Sleep(10 * time.Millisecond) {
+				if p := c.Account().Processes; p != nil && strings.Contains(p.Message, want) {
+					break
+				}
+			}
+			cancel()
+			r := <-done
+			if p := r.Account.Processes; r.Err != nil || p == nil || !strings.Contains(p.Message, want) {
+				t.Errorf("%v, account %+v, want %q", r.Err, p, want)
+			}
+		})
+	}
+}
+
 // TestProcessesUnavailable has captures whose packets cannot name processes: they say why.
 func TestProcessesUnavailable(t *testing.T) {
 	for name, tc := range map[string]struct {

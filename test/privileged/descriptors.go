@@ -22,37 +22,42 @@ func Descriptors(tb testing.TB, n int) {
 		tb.Fatal(err)
 	}
 	defer null.Close()
-	var inherited []int
+	inherited := make([]int, each)
+	for i := range inherited {
+		if inherited[i], err = unix.Dup(int(null.Fd())); err != nil {
+			tb.Fatal(err)
+		}
+	}
+	Heirs(tb, (n+each-1)/each, inherited)
+}
+
+// Heirs starts processes that hold the same descriptors as this one, which lack FD_CLOEXEC, until the test ends. It closes the
+// descriptors here.
+func Heirs(tb testing.TB, processes int, inherited []int) {
+	tb.Helper()
 	defer func() {
 		for _, fd := range inherited {
 			_ = unix.Close(fd)
 		}
 	}()
-	for range each {
-		fd, err := unix.Dup(int(null.Fd())) // without FD_CLOEXEC
-		if err != nil {
-			tb.Fatal(err)
-		}
-		inherited = append(inherited, fd)
-	}
 	in, end, err := os.Pipe()
 	if err != nil {
 		tb.Fatal(err)
 	}
 	defer in.Close()
-	var holders []*exec.Cmd
+	var heirs []*exec.Cmd
 	tb.Cleanup(func() {
 		_ = end.Close()
-		for _, h := range holders {
+		for _, h := range heirs {
 			_ = h.Wait()
 		}
 	})
-	for held := 0; held < n; held += each {
+	for range processes {
 		h := exec.Command("cat") // until the pipe ends
 		h.Stdin = in
 		if err := h.Start(); err != nil {
 			tb.Fatal(err)
 		}
-		holders = append(holders, h)
+		heirs = append(heirs, h)
 	}
 }

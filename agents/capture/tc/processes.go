@@ -89,7 +89,7 @@ func follow(cfg *backend.Config, objects *ebpf.Collection) (*attribution, error)
 	a := &attribution{cfg: cfg, objects: objects, kick: make(chan struct{}, 1), done: make(chan struct{})}
 	a.scans = scanner{
 		objects: objects, processes: cfg.Processes, log: cfg.Log, within: cmp.Or(cfg.Processes.ScanTime, defaultScanTime),
-		groupOf: map[string]uint64{}, pending: map[uint64]pendingName{}, named: map[uint64]bool{},
+		groupOf: map[group]uint64{}, pending: map[uint64]pendingName{}, named: map[uint64]bool{},
 	}
 	close(a.done)
 	if err := errors.Join(a.describeReasons(), a.attach()); err != nil {

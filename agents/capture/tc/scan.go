@@ -1,7 +1,7 @@
 package tc
 
 import (
-	"encoding/binary"
+	"crypto/sha256"
 	"errors"
 	"fmt"
 	"io"
@@ -9,6 +9,7 @@ import (
 	"slices"
 	"sync/atomic"
 	"time"
+	"unsafe"
 
 	"github.com/cilium/ebpf"
 
@@ -52,14 +53,17 @@ type scanner struct {
 
 	shared    map[uint64][]uint32 // PIDs that shared a socket in the last scan
 	unstable  bool                // others shared a socket in the scan before
-	groupOf   map[string]uint64   // claims of groups by their PIDs
-	groups    [firstProcess - firstGroup]string
+	groupOf   map[group]uint64    // claims
+	groups    [firstProcess - firstGroup]group
 	nextGroup uint32
 	pending   map[uint64]pendingName
 	named     map[uint64]bool
 	passed    []passCount // the oldest first
 	stale     bool        // a name was found that options lack
 }
+
+// group identifies processes that share a socket, by a hash of their PIDs: of thousands of PIDs, say.
+type group [sha256.Size]byte
 
 // pendingName is the name of a container that the next scan confirms if the process is still in its cgroup: a PID may belong to
 // another process by now.
@@ -195,16 +199,36 @@ func (s *scanner) read(deadline time.Time) ([]namedHolding, error) {
 	return found, nil
 }
 
+// maxHoldings bounds what a scan finds, and so the probe's memory. With more, no scan has a result.
+const maxHoldings = 1 << 16
+
+var errTooMany = fmt.Errorf("the processes in the Pod's network have more than %d sockets, where each counts once for each process that has it", maxHoldings)
+
+// readHoldings reads the output of a scan, and returns each socket of each process once: a process can have a million descriptors
+// of one socket.
 func readHoldings(r io.Reader) (all []namedHolding, err error) {
+	type holding struct {
+		socket uint64
+		pid    uint32
+	}
+	known := map[holding]bool{}
+	var h namedHolding
 	for {
-		var h namedHolding
-		err := binary.Read(r, binary.NativeEndian, &h)
+		_, err := io.ReadFull(r, unsafe.Slice((*byte)(unsafe.Pointer(&h)), unsafe.Sizeof(h)))
 		if errors.Is(err, io.EOF) {
 			return all, nil
 		}
 		if err != nil {
 			return nil, fmt.Errorf("read sockets: %w", err)
 		}
+		key := holding{h.Socket, h.Pid}
+		if known[key] {
+			continue // only the first one of a process has its container
+		}
+		if len(all) == maxHoldings {
+			return nil, errTooMany
+		}
+		known[key] = true
 		all = append(all, h)
 	}
 }
@@ -301,14 +325,12 @@ func (s *scanner) putGroups(found []namedHolding) error {
 	return nil
 }
 
-// sharedSockets returns the PIDs that share each socket.
+// sharedSockets returns the PIDs that share each socket. found has each socket of each process once.
 func sharedSockets(found []namedHolding) map[uint64][]uint32 {
 	holders := map[uint64][]uint32{}
 	for i := range found {
 		h := &found[i]
-		if !slices.Contains(holders[h.Socket], h.Pid) {
-			holders[h.Socket] = append(holders[h.Socket], h.Pid)
-		}
+		holders[h.Socket] = append(holders[h.Socket], h.Pid)
 	}
 	for socket, pids := range holders {
 		if len(pids) < 2 {
@@ -321,7 +343,7 @@ func sharedSockets(found []namedHolding) map[uint64][]uint32 {
 
 // groupClaim returns the claim of a group, and writes its record if it is new. The oldest group gives its slot to a new one.
 func (s *scanner) groupClaim(pids []uint32) (uint64, error) {
-	key := fmt.Sprint(pids)
+	key := group(sha256.Sum256(unsafe.Slice((*byte)(unsafe.Pointer(unsafe.SliceData(pids))), 4*len(pids))))
 	if claim, ok := s.groupOf[key]; ok {
 		return claim, nil
 	}
