@@ -1,17 +1,52 @@
 package privileged
 
 import (
+	"errors"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"testing"
 
 	"golang.org/x/sys/unix"
 )
 
+// crowd is locked by tests that fill the node with descriptors, and shared by those whose time that would take: packages are
+// tested at the same time.
+var crowd *os.File
+
+// AloneWithScans waits until no test of another package fills the node with descriptors, and keeps them from that until the test ends.
+func AloneWithScans(tb testing.TB) {
+	tb.Helper()
+	lockCrowd(tb, unix.LOCK_SH)
+}
+
+func lockCrowd(tb testing.TB, how int) {
+	tb.Helper()
+	if crowd == nil {
+		f, err := os.OpenFile(filepath.Join(os.TempDir(), "sonde-descriptors.lock"), os.O_CREATE|os.O_RDONLY, 0o644)
+		if err != nil {
+			tb.Fatal(err)
+		}
+		crowd = f
+	}
+	for {
+		err := unix.Flock(int(crowd.Fd()), how)
+		if err == nil {
+			break
+		}
+		if !errors.Is(err, unix.EINTR) {
+			tb.Fatal(err)
+		}
+	}
+	tb.Cleanup(func() { _ = unix.Flock(int(crowd.Fd()), unix.LOCK_UN) })
+}
+
 // Descriptors starts processes, with consecutive PIDs if no other process starts, that hold n descriptors of /dev/null together
-// until the test ends. Each holds as many as this process may have, but at most 100,000.
+// until the test ends. Each holds as many as this process may have, but at most 100,000. It waits for tests that are
+// AloneWithScans.
 func Descriptors(tb testing.TB, n int) {
 	tb.Helper()
+	lockCrowd(tb, unix.LOCK_EX)
 	var limit unix.Rlimit
 	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &limit); err != nil {
 		tb.Fatal(err)
