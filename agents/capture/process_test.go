@@ -194,6 +194,59 @@ func TestProcessesChangeHands(t *testing.T) {
 	}
 }
 
+// TestProcessesShareAnIOUring has processes whose socket a child uses by an io_uring, without a descriptor of it. No packet may name the
+// parent, whether it has a descriptor or not, and whether the child runs another program or not.
+func TestProcessesShareAnIOUring(t *testing.T) {
+	w := newSocketWorld(t)
+	modes := map[int]string{0: "ring-exec", 1: "ring-exec-keep", 2: "ring-fork", 3: "ring-fork-keep"}
+	for i, mode := range modes {
+		w.run(7000+i, w.program, mode)
+	}
+	stop := startNaming(t, w, preferred())
+	for i, mode := range modes {
+		w.run(7100+i, w.program, mode)
+	}
+	time.Sleep(3 * time.Second) // for some scans
+	all := w.scores(stop().Path)
+	for i, mode := range modes {
+		for when, base := range map[string]int{"before": 7000, "after": 7100} {
+			s := all[uint16(base+i)]
+			// A scan does not find a socket that is registered only.
+			if s == nil || s.reasons[pcapng.ProcessForked]+s.reasons[pcapng.ProcessShared]+s.reasons[pcapng.ProcessUnseen] == 0 || s.right+s.wrong > 0 {
+				t.Errorf("%s, started %s the capture: %+v", mode, when, s)
+			}
+		}
+	}
+}
+
+// A process with an io_uring of its own, or one without files, has a name. So has one that has shared its io_uring, when the other
+// process has ended.
+func TestProcessesHaveIOUrings(t *testing.T) {
+	w := newSocketWorld(t)
+	const alone, empty, lent, young = 7000, 7001, 7002, 7100
+	w.run(alone, w.program, "ring-alone")
+	w.run(empty, w.program, "ring-empty")
+	stop := startNaming(t, w, preferred())
+	w.run(lent, w.program, "ring-lend")
+	w.run(young, w.program, "ring-alone")
+	path := filepath.Join(w.results, "named.pcapng")
+	for end := time.Now().Add(60 * time.Second); time.Now().Before(end); time.Sleep(200 * time.Millisecond) {
+		s := w.scores(path)[lent]
+		if s != nil && s.reasons[pcapng.ProcessForked]+s.reasons[pcapng.ProcessShared] > 0 && s.last.Reason == pcapng.ProcessKnown {
+			break
+		}
+	}
+	all := w.scores(stop().Path)
+	for _, port := range []uint16{alone, empty, young} {
+		if s := all[port]; s == nil || s.right == 0 || s.wrong > 0 || s.unknown > s.right {
+			t.Errorf("port %d: %+v", port, s)
+		}
+	}
+	if s := all[lent]; s == nil || s.wrong > 0 || s.unknown == 0 || s.last.Reason != pcapng.ProcessKnown {
+		t.Errorf("port %d: %+v", lent, s)
+	}
+}
+
 // TestRightsForProcesses has a probe with the capabilities that each probe has.
 func TestRightsForProcesses(t *testing.T) {
 	if !slices.ContainsFunc(each, func(c candidate) bool { return c.name == tcx.name }) {

@@ -25,7 +25,7 @@ const (
 
 // processMaps are the maps of the programs that name processes.
 var processMaps = []string{
-	namedMapRecords, namedMapProcesses, namedMapContainers, namedMapPassed, namedMapGroups, namedMapMptcpClaims, namedMapFlows,
+	namedMapRecords, namedMapProcesses, namedMapContainers, namedMapPassed, namedMapGroups, namedMapUrings, namedMapMptcpClaims, namedMapFlows,
 	namedMapOutcomes,
 }
 

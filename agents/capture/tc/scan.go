@@ -155,6 +155,9 @@ func (s *scanner) scan(deadline time.Time) error {
 	if err := errors.Join(s.get(namedVarPasses, &passes), s.get(namedVarForks, &forks)); err != nil {
 		return err
 	}
+	if err := empty(s.objects.Maps[namedMapUrings]); err != nil {
+		return fmt.Errorf("forget io_urings: %w", err)
+	}
 	s.number++
 	if err := s.set(map[string]any{namedVarScan: s.number, namedVarCommit: false, namedVarScanPasses: s.effective(s.tried, passes)}); err != nil {
 		return err
@@ -292,15 +295,8 @@ func (s *scanner) setName(container uint64, name string) {
 // putGroups gives the programs the claims of the sockets that several processes have.
 func (s *scanner) putGroups(found []namedHolding) error {
 	m := s.objects.Maps[namedMapGroups]
-	var socket, claim uint64
-	var old []uint64
-	for known := m.Iterate(); known.Next(&socket, &claim); {
-		old = append(old, socket)
-	}
-	for _, socket := range old {
-		if err := m.Delete(socket); err != nil && !errors.Is(err, ebpf.ErrKeyNotExist) {
-			return fmt.Errorf("forget groups of processes: %w", err)
-		}
+	if err := empty(m); err != nil {
+		return fmt.Errorf("forget groups of processes: %w", err)
 	}
 	before := s.shared
 	s.shared, s.unstable = sharedSockets(found), false
@@ -321,6 +317,22 @@ func (s *scanner) putGroups(found []namedHolding) error {
 			return fmt.Errorf("describe groups of processes: %w", err)
 		}
 		written++
+	}
+	return nil
+}
+
+// empty deletes all entries of a map by addresses.
+func empty(m *ebpf.Map) error {
+	var address uint64
+	var value []byte
+	var all []uint64
+	for entries := m.Iterate(); entries.Next(&address, &value); {
+		all = append(all, address)
+	}
+	for _, address := range all {
+		if err := m.Delete(address); err != nil && !errors.Is(err, ebpf.ErrKeyNotExist) {
+			return err
+		}
 	}
 	return nil
 }
