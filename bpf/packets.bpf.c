@@ -28,6 +28,7 @@
 
 #include "processes.h"
 #include "sockets.h"
+#include "uring_files.h"
 #include "process_events.h"
 #include "socket_events.h"
 #include "scan.h"

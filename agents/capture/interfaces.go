@@ -254,7 +254,7 @@ func (s *session) attach(l *links.Link) error {
 
 // withoutProcesses returns the comment of interfaces whose packets were to name processes, and cannot.
 func (s *session) withoutProcesses() []string {
-	if p := s.rec.Account().Processes; p != nil && p.Message != "" {
+	if p := s.rec.Account().Processes; p != nil && p.Message != "" && p.Reasons == nil {
 		return []string{"process unknown, of all packets: " + p.Message}
 	}
 	return nil

@@ -194,6 +194,59 @@ func TestProcessesChangeHands(t *testing.T) {
 	}
 }
 
+// TestProcessesShareAnIOUring has processes whose socket a child uses by an io_uring, without a descriptor of it. No packet may name the
+// parent, whether it has a descriptor or not, and whether the child runs another program or not.
+func TestProcessesShareAnIOUring(t *testing.T) {
+	w := newSocketWorld(t)
+	modes := map[int]string{0: "ring-exec", 1: "ring-exec-keep", 2: "ring-fork", 3: "ring-fork-keep"}
+	for i, mode := range modes {
+		w.run(7000+i, w.program, mode)
+	}
+	stop := startNaming(t, w, preferred())
+	for i, mode := range modes {
+		w.run(7100+i, w.program, mode)
+	}
+	time.Sleep(3 * time.Second) // for some scans
+	all := w.scores(stop().Path)
+	for i, mode := range modes {
+		for when, base := range map[string]int{"before": 7000, "after": 7100} {
+			s := all[uint16(base+i)]
+			// A scan does not find a socket that is registered only.
+			if s == nil || s.reasons[pcapng.ProcessForked]+s.reasons[pcapng.ProcessShared]+s.reasons[pcapng.ProcessUnseen] == 0 || s.right+s.wrong > 0 {
+				t.Errorf("%s, started %s the capture: %+v", mode, when, s)
+			}
+		}
+	}
+}
+
+// A process with an io_uring of its own, or one without files, has a name. So has one that has shared its io_uring, when the other
+// process has ended.
+func TestProcessesHaveIOUrings(t *testing.T) {
+	w := newSocketWorld(t)
+	const alone, empty, lent, young = 7000, 7001, 7002, 7100
+	w.run(alone, w.program, "ring-alone")
+	w.run(empty, w.program, "ring-empty")
+	stop := startNaming(t, w, preferred())
+	w.run(lent, w.program, "ring-lend")
+	w.run(young, w.program, "ring-alone")
+	path := filepath.Join(w.results, "named.pcapng")
+	for end := time.Now().Add(60 * time.Second); time.Now().Before(end); time.Sleep(200 * time.Millisecond) {
+		s := w.scores(path)[lent]
+		if s != nil && s.reasons[pcapng.ProcessForked]+s.reasons[pcapng.ProcessShared] > 0 && s.last.Reason == pcapng.ProcessKnown {
+			break
+		}
+	}
+	all := w.scores(stop().Path)
+	for _, port := range []uint16{alone, empty, young} {
+		if s := all[port]; s == nil || s.right == 0 || s.wrong > 0 || s.unknown > s.right {
+			t.Errorf("port %d: %+v", port, s)
+		}
+	}
+	if s := all[lent]; s == nil || s.wrong > 0 || s.unknown == 0 || s.last.Reason != pcapng.ProcessKnown {
+		t.Errorf("port %d: %+v", lent, s)
+	}
+}
+
 // TestRightsForProcesses has a probe with the capabilities that each probe has.
 func TestRightsForProcesses(t *testing.T) {
 	if !slices.ContainsFunc(each, func(c candidate) bool { return c.name == tcx.name }) {
@@ -467,6 +520,83 @@ func cgroup2() string {
 		return "/sys/fs/cgroup/unified"
 	}
 	return "/sys/fs/cgroup"
+}
+
+// The kernel interrupts a scan after a million files of other Pods. Packets name their process nevertheless.
+func TestProcessesBesideManyDescriptors(t *testing.T) {
+	w := newSocketWorld(t)
+	privileged.Descriptors(t, 1_100_000)
+	w.run(7000, w.program, "all") // the last process that a scan looks at
+	stop := startWith(t, w, preferred(), &backend.Processes{ScanTime: time.Minute})
+	w.ask("udp", targetIP, 7002, 20)
+	if s := w.scores(stop().Path)[7002]; s == nil || s.right == 0 || s.wrong+s.unknown > 0 {
+		t.Errorf("packets of a socket that is older than the capture: %+v", s)
+	}
+}
+
+// If a scan has no time, the capture begins without names.
+func TestProcessesWithoutTimeForAScan(t *testing.T) {
+	w := newSocketWorld(t)
+	c, err := preferred().engine().Open(&Config{NetNS: w.target, Dir: t.TempDir(), Base: "p", Interfaces: []string{"eth0"}, Processes: &backend.Processes{ScanTime: 1}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	if p := c.Account().Processes; p == nil || !strings.Contains(p.Message, "too many open files") {
+		t.Errorf("%+v", p)
+	}
+}
+
+// Processes of the Pod share more sockets than the probe has memory for. The account says so, and packets name no process if that
+// was so from the beginning.
+func TestProcessesWithTooManySockets(t *testing.T) {
+	const sockets, processes = 700, 100
+	for name, before := range map[string]bool{"before the capture": true, "during the capture": false} {
+		t.Run(name, func(t *testing.T) {
+			w := newSocketWorld(t)
+			share := func() {
+				inherited := make([]int, sockets)
+				err := links.InNetNS(int(w.target.Fd()), func() (err error) {
+					for i := range inherited {
+						if inherited[i], err = unix.Socket(unix.AF_INET, unix.SOCK_DGRAM, 0); err != nil {
+							return err
+						}
+					}
+					return nil
+				})
+				if err != nil {
+					t.Fatal(err)
+				}
+				privileged.Heirs(t, processes, inherited)
+			}
+			if before {
+				share()
+			}
+			c, err := preferred().engine().Open(&Config{
+				NetNS: w.target, Dir: t.TempDir(), Base: "p", Interfaces: []string{"eth0"}, Processes: &backend.Processes{ScanTime: time.Minute},
+			})
+			if err != nil {
+				t.Fatal(err)
+			}
+			ctx, cancel := context.WithCancel(t.Context())
+			done := make(chan Result, 1)
+			go func() { done <- c.Run(ctx) }()
+			if !before {
+				share()
+			}
+			const want = "more than 65536 sockets"
+			for end := time.Now().Add(time.Minute); time.Now().Before(end); time.Sleep(10 * time.Millisecond) {
+				if p := c.Account().Processes; p != nil && strings.Contains(p.Message, want) {
+					break
+				}
+			}
+			cancel()
+			r := <-done
+			if p := r.Account.Processes; r.Err != nil || p == nil || !strings.Contains(p.Message, want) {
+				t.Errorf("%v, account %+v, want %q", r.Err, p, want)
+			}
+		})
+	}
 }
 
 // TestProcessesUnavailable has captures whose packets cannot name processes: they say why.

@@ -20,6 +20,7 @@ import (
 
 	"github.com/sonde-operator/sonde/agents/capture/links"
 	"github.com/sonde-operator/sonde/internal/wire/pcapng"
+	"github.com/sonde-operator/sonde/test/privileged"
 )
 
 // echoPort is the port of the peer's echo servers, as in testdata/sockets.c.
@@ -54,6 +55,7 @@ type socketWorld struct {
 
 func newSocketWorld(tb testing.TB) *socketWorld {
 	tb.Helper()
+	privileged.AloneWithScans(tb)
 	w := &socketWorld{testNet: newTestNet(tb), tb: tb, pids: map[uint16][]uint32{}}
 	if dir := os.Getenv(programsVar); dir != "" {
 		w.program = filepath.Join(dir, "sockets")

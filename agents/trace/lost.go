@@ -31,8 +31,8 @@ func (t *Trace) lostRare() map[string]uint64 {
 			lost[decode.EventNames[kernel.Kind(kind)]] += n
 		}
 	}
-	if t.unowned > 0 {
-		lost[decode.EventConnection] += t.unowned
+	if n := t.unowned + t.unclosed; n > 0 {
+		lost[decode.EventConnection] += n
 	}
 	// For a thread that could not be marked, its start and an unknown number of its events are missing.
 	if n := t.program.Unmarked(); n > 0 {
@@ -60,5 +60,5 @@ func (t *Trace) countCalls() {
 	add(kernel.LostUring, decode.EventUring)
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.lost.LostCalls, t.lost.Unnamed = lost, t.decoder.Unnamed()
+	t.lost.LostCalls, t.lost.Unnamed = lost, t.decoder.Unnamed()+t.unnamed
 }

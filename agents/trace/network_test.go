@@ -11,12 +11,15 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/sonde-operator/sonde/agents/node/recording"
 	"github.com/sonde-operator/sonde/agents/trace/decode"
 	"github.com/sonde-operator/sonde/agents/trace/kernel"
 	"github.com/sonde-operator/sonde/agents/trace/output"
+	"github.com/sonde-operator/sonde/test/privileged"
 )
 
 // UIDs of these tests' Pods, whose programs stay loaded for a while.
@@ -194,6 +197,26 @@ func checkSocketCalls(t *testing.T, lines []line, dir string) {
 	has("a write to the pair", func(l *line) bool { return l.Call == "write" && l.Path == "unix" && *l.Ret == 1 })
 }
 
+// connect lets the workload listen take a connection to its port, and closes it.
+func (k *interactive) connect(port string) {
+	k.t.Helper()
+	c, err := (&net.Dialer{}).DialContext(k.t.Context(), "tcp", "127.0.0.1:"+port)
+	if err != nil {
+		k.t.Fatal(err)
+	}
+	k.resume()
+	if _, err := c.Write(make([]byte, 4)); err != nil {
+		k.t.Fatal(err)
+	}
+	if b, err := io.ReadAll(c); err != nil || len(b) != 2 {
+		k.t.Fatalf("%q, %v", b, err)
+	}
+	if err := c.Close(); err != nil {
+		k.t.Fatal(err)
+	}
+	k.expect("done")
+}
+
 // On the node's network only the connections of the Pod's processes are recorded. The listener was open before the
 // trace.
 func TestConnectionsOnTheHostNetwork(t *testing.T) {
@@ -201,21 +224,7 @@ func TestConnectionsOnTheHostNetwork(t *testing.T) {
 	workload := pod.startInteractive(t, "listen", false)
 	port := workload.expect("ready")
 	r := start(t, &Config{PodUID: interactiveUID, Groups: []decode.Group{decode.GroupNetwork}})
-	c, err := (&net.Dialer{}).DialContext(t.Context(), "tcp", "127.0.0.1:"+port)
-	if err != nil {
-		t.Fatal(err)
-	}
-	workload.resume()
-	if _, err := c.Write(make([]byte, 4)); err != nil {
-		t.Fatal(err)
-	}
-	if b, err := io.ReadAll(c); err != nil || len(b) != 2 {
-		t.Fatalf("%q, %v", b, err)
-	}
-	if err := c.Close(); err != nil {
-		t.Fatal(err)
-	}
-	workload.expect("done")
+	workload.connect(port)
 	var got []string
 	accepted := false
 	for _, l := range r.stop() {
@@ -234,6 +243,54 @@ func TestConnectionsOnTheHostNetwork(t *testing.T) {
 	}
 	if !accepted {
 		t.Error("the listener that was open before the trace has no name")
+	}
+}
+
+// The kernel interrupts a scan for open sockets after a million files of other Pods. The trace finds its sockets nevertheless.
+func TestTraceBesideManyDescriptors(t *testing.T) {
+	pod := newTestPod(t, interactiveUID)
+	privileged.Descriptors(t, 1_100_000)
+	workload := pod.startInteractive(t, "listen", false) // the last process that a scan looks at
+	port := workload.expect("ready")
+	r := start(t, &Config{PodUID: interactiveUID, Groups: []decode.Group{decode.GroupNetwork}, SocketScan: time.Minute})
+	workload.connect(port)
+	if !slices.ContainsFunc(r.stop(), func(l line) bool {
+		return strings.HasPrefix(l.Call, "accept") && l.Path == "tcp:127.0.0.1:"+port
+	}) {
+		t.Error("the listener that was open before the trace has no name")
+	}
+	if a := r.result.Account; a.Lost()+a.Unnamed > 0 {
+		t.Errorf("%+v", a)
+	}
+}
+
+// If there is no time to look for open sockets, the trace begins and ends without them, and says so.
+func TestTraceWithoutOldSockets(t *testing.T) {
+	for name, tc := range map[string]struct {
+		ownNet, byCommand bool
+		wantLost          uint64
+	}{
+		"network of the Pod":  {ownNet: true, wantLost: 1}, // those that are open at the end
+		"network of the node": {wantLost: 2},               // and those of older sockets
+		"command":             {ownNet: true, byCommand: true, wantLost: 2},
+	} {
+		t.Run(name, func(t *testing.T) {
+			pod := newTestPod(t, interactiveUID)
+			workload := pod.startInteractive(t, "listen", tc.ownNet)
+			workload.expect("ready")
+			cfg := Config{PodUID: interactiveUID, Groups: []decode.Group{decode.GroupNetwork}, SocketScan: time.Nanosecond}
+			if tc.ownNet {
+				cfg.NetNS = workload.netNS()
+			}
+			if tc.byCommand {
+				cfg.Command = &kernel.Command{Name: filepath.Base(os.Args[0])}
+			}
+			r := start(t, &cfg)
+			r.stop()
+			if a := r.result.Account; r.result.Reason != recording.Stopped || a.LostCalls[decode.EventConnection] != tc.wantLost || a.Lost() != tc.wantLost || a.Unnamed != 1 {
+				t.Errorf("%+v, want %d lost connections, and one unnamed", r.result, tc.wantLost)
+			}
+		})
 	}
 }
 

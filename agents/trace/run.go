@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/sonde-operator/sonde/agents/node/disk"
+	"github.com/sonde-operator/sonde/agents/node/iterator"
 	"github.com/sonde-operator/sonde/agents/node/recording"
 	"github.com/sonde-operator/sonde/agents/node/ring"
 	"github.com/sonde-operator/sonde/agents/trace/kernel"
@@ -82,17 +83,18 @@ func sleep(ctx context.Context, d time.Duration) {
 	}
 }
 
-// findOpenConnections finds the connections that are still open.
+// findOpenConnections finds the connections that are still open. If there was no time to find all, one counts as lost.
 func (t *Trace) findOpenConnections() error {
 	if !t.cfg.network() || t.out.End() != "" {
 		return nil
 	}
-	sockets, err := t.program.Sockets()
-	if err != nil {
-		return err
-	}
+	sockets, err := t.program.Sockets(t.cfg.SocketScan)
 	t.decoder.AddOpenConnections(sockets)
-	return nil
+	if errors.Is(err, iterator.ErrSlow) {
+		t.unclosed = 1
+		return nil
+	}
+	return err
 }
 
 // writeOpen writes the connections and the operations of io_urings that have not ended when the trace ends.

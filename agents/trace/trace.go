@@ -10,6 +10,7 @@ import (
 
 	"github.com/cilium/ebpf"
 
+	"github.com/sonde-operator/sonde/agents/node/iterator"
 	"github.com/sonde-operator/sonde/agents/node/process"
 	"github.com/sonde-operator/sonde/agents/node/recording"
 	"github.com/sonde-operator/sonde/agents/trace/decode"
@@ -19,6 +20,9 @@ import (
 
 // DefaultRingBytes is the memory of all CPUs' rings together.
 const DefaultRingBytes = 32 << 20
+
+// DefaultSocketScan is some hundred times as long as a scan usually takes. The rings are not read meanwhile.
+const DefaultSocketScan = 5 * time.Second
 
 // Config says what to trace. Zero values mean the defaults.
 type Config struct {
@@ -44,6 +48,8 @@ type Config struct {
 	MinLatency time.Duration
 	// RingBytes of memory for all CPUs; default DefaultRingBytes.
 	RingBytes int
+	// SocketScan is how long a scan for open sockets may take, at the start of the trace and at its end; default DefaultSocketScan.
+	SocketScan time.Duration
 	// MaxEvents is the number of events after which the trace ends; zero means no limit.
 	MaxEvents uint64
 	// Out gets JSON lines, or records if Binary is set.
@@ -61,6 +67,9 @@ func (c *Config) timed() bool { return c.Durations || c.MinLatency > 0 || c.Flap
 func (c *Config) network() bool {
 	return c.Flap == nil && slices.Contains(c.Groups, decode.GroupNetwork)
 }
+
+// needsOwners reports whether a connection is recorded only if its process is known.
+func (c *Config) needsOwners() bool { return c.NetNS == 0 || c.Command != nil }
 
 func (c *Config) output() output.Config {
 	w := output.Config{Sinks: map[string]output.Sink{"": c.Out}, MaxEvents: c.MaxEvents}
@@ -91,7 +100,8 @@ type Account struct {
 	// LostCalls splits LostRing and LostRare by the name of the call or event. It is set when the trace has ended.
 	LostCalls map[string]uint64
 	// Unnamed counts names of files and working directories that did not fit into the tracer's memory. Their events are
-	// recorded without a path. It is set when the trace has ended.
+	// recorded without a path. One more stands for sockets that are older than the trace, if not all of them were found. It is set
+	// when the trace has ended.
 	Unnamed uint64
 	// BeyondLimit counts events that came after MaxEvents or the file's limit was reached. They are not lost.
 	BeyondLimit uint64
@@ -122,9 +132,14 @@ type Trace struct {
 	out        *output.Writer
 	// ringsBefore is how many io_urings are older than the trace, if their operations are not recorded.
 	ringsBefore uint64
-	// unowned is how many connections are older than the trace and will be missing at their end.
+	// unowned is how many connections are older than the trace and will be missing at their end. One more stands for those that
+	// were not found.
 	unowned uint64
-	single  *output.Stream // takes all events, unless the format is FLAP's
+	// unnamed is one if not all sockets older than the trace were found.
+	unnamed uint64
+	// unclosed is one if not all connections that are open at the end were found.
+	unclosed uint64
+	single   *output.Stream // takes all events, unless the format is FLAP's
 
 	mu   sync.Mutex
 	lost Account // losses before the writer
@@ -165,6 +180,7 @@ func newTrace(cfg *Config) *Trace {
 	t := &Trace{cfg: *cfg, calls: decode.Calls(cfg.Groups), containers: newSelection(cfg.Containers), out: output.NewWriter(cfg.output())}
 	t.cfg.Proc = cmp.Or(t.cfg.Proc, "/proc")
 	t.cfg.RingBytes = cmp.Or(t.cfg.RingBytes, DefaultRingBytes)
+	t.cfg.SocketScan = cmp.Or(t.cfg.SocketScan, DefaultSocketScan)
 	t.single = t.out.Stream("")
 	t.decoder = decode.New(decode.Config{
 		Node: t.finder(), PodUID: cfg.PodUID, Calls: t.calls, TracksFiles: slices.Contains(cfg.Groups, decode.GroupFile) && cfg.MinLatency == 0,
@@ -208,18 +224,30 @@ func (t *Trace) attach(cgroup kernel.Cgroup, found []process.Process) error {
 		return err
 	}
 	if cfg.Network {
-		sockets, err := t.program.Sockets()
-		if err != nil {
+		if err := t.findOldSockets(); err != nil {
 			return err
 		}
-		t.decoder.AddSockets(sockets)
-		t.unowned = kernel.Unowned(sockets)
 	}
 	for _, p := range found {
 		t.decoder.AddProcess(p.PID)
 	}
 	if cfg.Tracepoints.UringMissing() {
 		t.ringsBefore = t.decoder.Rings()
+	}
+	return nil
+}
+
+// findOldSockets finds the sockets that are older than the trace. Too many open files on the node do not keep it from beginning.
+func (t *Trace) findOldSockets() error {
+	sockets, err := t.program.Sockets(t.cfg.SocketScan)
+	t.decoder.AddSockets(sockets)
+	t.unowned = kernel.Unowned(sockets)
+	if !errors.Is(err, iterator.ErrSlow) {
+		return err
+	}
+	t.unnamed = 1
+	if t.cfg.needsOwners() {
+		t.unowned++
 	}
 	return nil
 }

@@ -71,6 +71,8 @@ type Common struct {
 	Command    string
 	// Gate at which new Pods of the target wait for their probe; nil without one.
 	Gate *TraceGate
+	// SlowsNode says that each probe attaches programs that run for all processes of its node.
+	SlowsNode bool
 }
 
 // KindName implements AgentJobOwner.
@@ -97,7 +99,7 @@ func (pc *PacketCapture) Common() Common {
 	return Common{
 		JobID: s.JobID, TargetNamespace: cmp.Or(s.TargetNamespace, pc.Namespace), Target: targetOf(s.TargetDeployment, s.TargetRef),
 		Duration: s.Duration, RetainFor: s.RetainFor, MaxBytes: s.MaxBytes,
-		FollowPods: s.FollowPods == nil || *s.FollowPods, Stop: s.Stop, Engine: s.Engine,
+		FollowPods: s.FollowPods == nil || *s.FollowPods, Stop: s.Stop, Engine: s.Engine, SlowsNode: s.Processes,
 	}
 }
 
@@ -139,7 +141,7 @@ func (t *Trace) Common() Common {
 		JobID: s.JobID, TargetNamespace: cmp.Or(s.TargetNamespace, t.Namespace), Target: targetOf(s.TargetDeployment, s.TargetRef),
 		Duration: s.Duration, RetainFor: s.RetainFor, MaxBytes: s.MaxBytes,
 		FollowPods: s.FollowPods == nil || *s.FollowPods, Stop: s.Stop,
-		Containers: s.Containers, Command: s.Command, Gate: gate,
+		Containers: s.Containers, Command: s.Command, Gate: gate, SlowsNode: true,
 	}
 }
 

@@ -38,6 +38,12 @@ func TestCommon(t *testing.T) {
 				JobID: "qwer", TargetNamespace: "shop", Target: sondev1.TargetReference{Kind: sondev1.TargetPod, Name: "p"}, Stop: true,
 			},
 		},
+		"names of processes": {
+			spec: sondev1.PacketCaptureSpec{TargetDeployment: "web", Processes: true},
+			want: sondev1.Common{
+				TargetNamespace: "own", Target: sondev1.TargetReference{Kind: sondev1.TargetDeployment, Name: "web"}, FollowPods: true, SlowsNode: true,
+			},
+		},
 		"followPods is true": {
 			spec: sondev1.PacketCaptureSpec{TargetDeployment: "web", FollowPods: new(true)},
 			want: sondev1.Common{
@@ -64,7 +70,7 @@ func TestCommonOfATrace(t *testing.T) {
 			spec: sondev1.TraceSpec{TargetDeployment: "web", RetainFor: "1h", MaxBytes: 65536},
 			want: sondev1.Common{
 				TargetNamespace: "own", Target: sondev1.TargetReference{Kind: sondev1.TargetDeployment, Name: "web"},
-				RetainFor: "1h", MaxBytes: 65536, FollowPods: true,
+				RetainFor: "1h", MaxBytes: 65536, FollowPods: true, SlowsNode: true,
 			},
 		},
 		"some containers and a gate": {
@@ -73,13 +79,13 @@ func TestCommonOfATrace(t *testing.T) {
 			},
 			want: sondev1.Common{
 				TargetNamespace: "own", Target: sondev1.TargetReference{Kind: sondev1.TargetDeployment, Name: "web"}, FollowPods: true,
-				Containers: []string{"web"}, Command: "nginx", Gate: &sondev1.TraceGate{Enabled: true},
+				Containers: []string{"web"}, Command: "nginx", Gate: &sondev1.TraceGate{Enabled: true}, SlowsNode: true,
 			},
 		},
 		"a gate that is switched off": {
 			spec: sondev1.TraceSpec{TargetDeployment: "web", Gate: &sondev1.TraceGate{}},
 			want: sondev1.Common{
-				TargetNamespace: "own", Target: sondev1.TargetReference{Kind: sondev1.TargetDeployment, Name: "web"}, FollowPods: true,
+				TargetNamespace: "own", Target: sondev1.TargetReference{Kind: sondev1.TargetDeployment, Name: "web"}, FollowPods: true, SlowsNode: true,
 			},
 		},
 		"a Pod elsewhere": {
@@ -89,7 +95,7 @@ func TestCommonOfATrace(t *testing.T) {
 			},
 			want: sondev1.Common{
 				JobID: "qwer", TargetNamespace: "shop", Target: sondev1.TargetReference{Kind: sondev1.TargetPod, Name: "p"},
-				Duration: "30s", Stop: true,
+				Duration: "30s", Stop: true, SlowsNode: true,
 			},
 		},
 	} {

@@ -63,7 +63,7 @@ const (
 	ReasonQueued              = "Queued"              // waits for captures of its namespace to end
 	ReasonCeilingPods         = "CeilingPods"         // waits: the capture has as many Pods at a time as it may
 	ReasonCeilingNode         = "CeilingNode"         // waits: the node has as many probes as it may
-	ReasonCeilingTracers      = "CeilingTracers"      // waits: the node has as many probes of Traces as it may
+	ReasonCeilingTracers      = "CeilingTracers"      // waits: the node has as many probes that slow all its processes as it may
 	ReasonCeilingResults      = "CeilingResults"      // waits: the node keeps as many results as it may
 	ReasonCeilingBytes        = "CeilingBytes"        // waits: the namespace's results on the node may grow to as many bytes as they may take
 	ReasonTargetFound         = "TargetFound"         //
@@ -240,7 +240,7 @@ type ProcessCounts struct {
 	// +kubebuilder:validation:MaxProperties=16
 	Unknown map[string]int64 `json:"unknown,omitempty"`
 
-	// message says why no packet names its process; absent if that was possible.
+	// message says why no packet names its process, or not all that could; absent otherwise.
 	// +optional
 	// +kubebuilder:validation:MaxLength=256
 	Message string `json:"message,omitempty"`

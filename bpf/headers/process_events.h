@@ -60,13 +60,13 @@ static long search_file(__u32 i, struct search *s)
 	struct file___process *f = 0;
 
 	bpf_probe_read_kernel(&f, sizeof(f), &s->files[i]);
-	if (!socket_of(f))
+	if (!socket_of(f) && !is_uring((void *)f))
 		return 0;
 	s->found = true;
 	return 1;
 }
 
-/* Whether a process may have a socket of the Pod's network namespace. */
+/* Whether a process may have a socket of the Pod's network namespace, or an io_uring that another one can register sockets with. */
 static __always_inline bool has_socket(struct task_struct___process *t)
 {
 	struct fdtable___process *table = BPF_CORE_READ(t, files, fdt);
@@ -124,7 +124,7 @@ int BPF_PROG(sonde_end, struct task_struct *task)
 		return 0;
 	if (bpf_map_delete_elem(&processes, &tgid)) /* another of the last threads was here first */
 		return 0;
-	if (p->parent && !p->children) /* else its children may hold the parent's sockets */
+	if (p->parent && p->children <= !!p->shares) /* else its children may hold the parent's sockets */
 		release(p);
 	p->used = 0;
 	return 0;

@@ -5,8 +5,8 @@
  *
  * sonde_scan  iter/task_file, Linux 5.12: runs twice for a scan, the second time with commit; read, not attached.
  *
- * Input: scan, commit, scan_passes and the map groups. Output: a struct holding for each socket of each process, and claims in
- * owners. Lost: a socket without room for an owner stays unknown. Tests: agents/capture, process_test.go.
+ * Input: scan, commit, scan_passes and the map groups. Output: a struct holding for each descriptor of a socket, claims in owners,
+ * and processes that share an io_uring (uring_files.h). Lost: a socket without room for an owner stays unknown. Tests: agents/capture, process_test.go.
  */
 #ifndef SONDE_SCAN_H
 #define SONDE_SCAN_H
@@ -47,6 +47,7 @@ int sonde_scan(struct bpf_iter__task_file *ctx)
 	struct task_struct *task = ctx->task;
 	struct task_struct___process *t = (void *)task;
 	struct file *file = ctx->file;
+	struct file___uring *f = (void *)file;
 	struct holding h = {};
 	struct socket *socket;
 	struct process *p;
@@ -58,8 +59,11 @@ int sonde_scan(struct bpf_iter__task_file *ctx)
 		return 0;
 	note_net(t);
 	socket = bpf_sock_from_file(file);
-	if (!socket)
+	if (!socket) {
+		if (!commit && f->f_path.dentry->d_name.len == URING_NAME_LEN) /* the cheapest check, for each file of the node */
+			see_uring(t, f);
 		return 0;
+	}
 	sk = socket->sk;
 	if (!sk || !is_inet(sk))
 		return 0;
@@ -69,6 +73,7 @@ int sonde_scan(struct bpf_iter__task_file *ctx)
 	h.socket = (__u64)sk;
 	cookie = bpf_get_socket_cookie(sk); /* as in sonde_create */
 	if (commit) {
+		end_sharing(t);
 		settle(o, h.socket);
 		if (sk->sk_protocol == IPPROTO_MPTCP)
 			note_mptcp(o, cookie);

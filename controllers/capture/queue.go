@@ -35,7 +35,7 @@ func takesOf(capture sondev1.Capture) map[string]int {
 	takes := map[string]int{
 		sondev1.ReasonCeilingNode: 1, sondev1.ReasonCeilingResults: 1, sondev1.ReasonCeilingBytes: int(capture.Common().MaxBytes),
 	}
-	if capture.KindName() == kind.Trace.Name {
+	if capture.Common().SlowsNode {
 		takes[sondev1.ReasonCeilingTracers] = 1
 	}
 	return takes
@@ -93,7 +93,7 @@ func (m room) full(p *podState) (reason, message string) {
 		return sondev1.ReasonCeilingNode, fmt.Sprintf("waits for other probes on node %s: %d may run there at the same time, and a namespace leaves as many places free as it takes; ask for %s",
 			node, l.ProbesPerNode, ceiling.Raise(ceiling.FlagProbesPerNode))
 	case l.TracersPerNode > 0 && m.takes[sondev1.ReasonCeilingTracers] > 0 && m.onNode[placeOf{node, sondev1.ReasonCeilingTracers}].full(l.TracersPerNode):
-		return sondev1.ReasonCeilingTracers, fmt.Sprintf("waits for traces of other Pods on node %s to end: %d Pods may be traced there at the same time, because each trace delays the system calls of the whole node, and a namespace leaves as many places free as it takes; ask for %s",
+		return sondev1.ReasonCeilingTracers, fmt.Sprintf("waits for traces, and captures with processes, of other Pods on node %s to end: %d Pods may have one there at the same time, because each slows the processes of the whole node, and a namespace leaves as many places free as it takes; ask for %s",
 			node, l.TracersPerNode, ceiling.Raise(ceiling.FlagTracersPerNode))
 	}
 	return "", ""
@@ -147,7 +147,7 @@ func (r *Reconciler) observeRoom(ctx context.Context, capture sondev1.Capture, o
 	if err != nil {
 		return fmt.Errorf("list other captures: %w", err)
 	}
-	counts, err := r.observeProbes(ctx, observed, maxBytesOf(captures))
+	counts, err := r.observeProbes(ctx, observed, takesByUID(captures))
 	if err != nil {
 		return err
 	}
@@ -155,13 +155,13 @@ func (r *Reconciler) observeRoom(ctx context.Context, capture sondev1.Capture, o
 	return nil
 }
 
-// maxBytesOf returns the maxBytes of captures by their UIDs.
-func maxBytesOf(captures []sondev1.Capture) map[string]int {
-	bytes := make(map[string]int, len(captures))
+// takesByUID returns what each Pod of the captures takes on its node, by their UIDs.
+func takesByUID(captures []sondev1.Capture) map[string]map[string]int {
+	takes := make(map[string]map[string]int, len(captures))
 	for _, c := range captures {
-		bytes[string(c.GetUID())] = int(c.Common().MaxBytes)
+		takes[string(c.GetUID())] = takesOf(c)
 	}
-	return bytes
+	return takes
 }
 
 // limitsNodes reports whether a ceiling limits what runs on a node.
@@ -228,7 +228,7 @@ func placesFor(namespace string, probes, waiting map[string]int) places {
 }
 
 // observeProbes counts by namespace what is on each node where this capture may create a probe.
-func (r *Reconciler) observeProbes(ctx context.Context, observed *observation, maxBytes map[string]int) (map[placeOf]map[string]int, error) {
+func (r *Reconciler) observeProbes(ctx context.Context, observed *observation, takes map[string]map[string]int) (map[placeOf]map[string]int, error) {
 	counts := map[placeOf]map[string]int{}
 	if !r.limitsNodes() {
 		return counts, nil
@@ -238,7 +238,7 @@ func (r *Reconciler) observeProbes(ctx context.Context, observed *observation, m
 		if counts[placeOf{node, sondev1.ReasonCeilingNode}] != nil || !p.needsJob() {
 			continue
 		}
-		onNode, err := r.jobsOn(ctx, node, maxBytes)
+		onNode, err := r.jobsOn(ctx, node, takes)
 		if err != nil {
 			return nil, err
 		}
@@ -248,8 +248,8 @@ func (r *Reconciler) observeProbes(ctx context.Context, observed *observation, m
 }
 
 // jobsOn counts by namespace the Jobs on a node whose probe has not ended, and all that have not ended: these keep a result, or
-// will, which takes up to maxBytes.
-func (r *Reconciler) jobsOn(ctx context.Context, node string, maxBytes map[string]int) (map[placeOf]map[string]int, error) {
+// will, which takes up to maxBytes. takes says what each Pod of a capture takes, by the capture's UID.
+func (r *Reconciler) jobsOn(ctx context.Context, node string, takes map[string]map[string]int) (map[placeOf]map[string]int, error) {
 	var jobs batchv1.JobList
 	var agents corev1.PodList
 	for _, list := range []client.ObjectList{&jobs, &agents} {
@@ -266,18 +266,18 @@ func (r *Reconciler) jobsOn(ctx context.Context, node string, maxBytes map[strin
 	probes, tracers, results, bytes := map[string]int{}, map[string]int{}, map[string]int{}, map[string]int{}
 	for i := range jobs.Items {
 		job := &jobs.Items[i]
-		k, ours := kind.Of(job.Labels[sondev1.LabelKind])
-		if !ours || jobEnded(job) {
+		if _, ours := kind.Of(job.Labels[sondev1.LabelKind]); !ours || jobEnded(job) {
 			continue
 		}
+		each, exists := takes[job.Labels[sondev1.LabelUID]]
 		owner, _ := naming.ParseOwner(job.Annotations[sondev1.AnnotationOwner])
 		results[owner.Namespace]++
-		bytes[owner.Namespace] += maxBytes[job.Labels[sondev1.LabelUID]]
+		bytes[owner.Namespace] += each[sondev1.ReasonCeilingBytes]
 		if ended[targetKey(job)] {
 			continue
 		}
 		probes[owner.Namespace]++
-		if k.Name == kind.Trace.Name {
+		if !exists || each[sondev1.ReasonCeilingTracers] > 0 { // the probe of a deleted capture may still slow the node
 			tracers[owner.Namespace]++
 		}
 	}

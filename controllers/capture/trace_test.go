@@ -217,7 +217,7 @@ func TestTracersOnANode(t *testing.T) {
 		t.Fatalf("entries (-want +got):\n%s", diff)
 	}
 	message := w.trace().Status.Pods[0].Message
-	for _, want := range []string{"4 Pods may be traced there at the same time", "node-a", "cluster admin", "--max-tracers-per-node"} {
+	for _, want := range []string{"4 Pods may have one there at the same time", "node-a", "cluster admin", "--max-tracers-per-node"} {
 		if !strings.Contains(message, want) {
 			t.Errorf("message %q does not say %q", message, want)
 		}
@@ -245,6 +245,45 @@ func TestTracersOnANode(t *testing.T) {
 	w.settle()
 	if !slices.Contains(w.jobNames(), "web-3-trce") {
 		t.Errorf("Jobs %v after a tracer has ended", w.jobNames())
+	}
+}
+
+// TestCapturesWithProcessesAreTracers checks that captures whose packets name processes take the places of tracers, and that other
+// captures need none.
+func TestCapturesWithProcessesAreTracers(t *testing.T) {
+	for name, tc := range map[string]struct {
+		processes   bool
+		want        []string
+		wantWaiting int // Pods of a trace beside it, of three
+	}{
+		"with processes":    {true, []string{"web-2 Pending CeilingTracers", "web-3 Pending CeilingTracers", "web-1 Pending Pending"}, 3},
+		"without processes": {false, []string{"web-1 Pending Pending", "web-2 Pending Pending", "web-3 Pending Pending"}, 2},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newTraceWorld(t, nil, deployment("web-1", "web-2", "web-3")...)
+			w.r.Ceilings = ceiling.Limits{ProbesPerNode: 40, TracersPerNode: 2}
+			trace, traces, packets := w.key, w.r, *w.r
+			packets.Kind = PacketCaptures(w)
+			w.key, w.r = types.NamespacedName{Namespace: "shop", Name: "beside"}, &packets
+			pc := w.capture()
+			pc.Spec.Processes = tc.processes
+			w.update(pc)
+			w.settle()
+			if diff := cmp.Diff(tc.want, entries(w.capture().Status)); diff != "" {
+				t.Errorf("entries of the capture (-want +got):\n%s", diff)
+			}
+			w.key, w.r = trace, traces
+			w.settle()
+			var waiting []string
+			for _, e := range w.trace().Status.Pods {
+				if e.Reason == sondev1.ReasonCeilingTracers && strings.Contains(e.Message, "captures with processes") {
+					waiting = append(waiting, e.Name)
+				}
+			}
+			if len(waiting) != tc.wantWaiting {
+				t.Errorf("%v wait for a place beside the capture, want %d", waiting, tc.wantWaiting)
+			}
+		})
 	}
 }
 

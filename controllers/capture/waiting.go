@@ -129,7 +129,7 @@ func (r *Reconciler) oldestFor(ctx context.Context, all []sondev1.Capture, at pl
 		captures, err := r.captures(ctx)
 		var counts map[placeOf]map[string]int
 		if err == nil {
-			counts, err = r.jobsOn(ctx, at.node, maxBytesOf(captures))
+			counts, err = r.jobsOn(ctx, at.node, takesByUID(captures))
 		}
 		if err != nil {
 			ctrl.LoggerFrom(ctx).Error(err, "Counting probes for captures that wait")

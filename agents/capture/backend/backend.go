@@ -96,6 +96,9 @@ type Processes struct {
 	PIDLevel uint32
 	// Container returns the name of a process's container; empty if it is not known (yet).
 	Container func(pid int) string
+	// ScanTime is how long a scan of the node's open files may take, and how long all scans may before the capture begins; zero
+	// means 5 s.
+	ScanTime time.Duration
 }
 
 // Wants reports whether the capture includes an interface of this name.

@@ -141,7 +141,7 @@ type Account struct {
 
 // Processes counts the captured packets by whether their process is named.
 type Processes struct {
-	// Message says why no packet names a process; empty if that was possible.
+	// Message says why no packet names a process, or, if the packets are counted, why not all do; empty if that was possible.
 	Message string `json:"message,omitempty"`
 	// Named counts the packets that name their process, Reasons the others.
 	Named   uint64                          `json:"named"`

@@ -85,13 +85,19 @@ type namedProcess struct {
 	Current   uint32
 	Named     uint32
 	Uid       uint32
-	Spare     uint32
+	Shares    uint32
 	Options   [2]struct {
 		_      structs.HostLayout
 		Length uint32
 		Spare  uint32
 		Bytes  [280]uint8
 	}
+}
+
+type namedUring struct {
+	_     structs.HostLayout
+	Scan  uint32
+	Claim uint32
 }
 
 // Names of all BPF objects in the ELF.
@@ -110,6 +116,7 @@ const (
 	namedMapProcesses     = "processes"
 	namedMapRecords       = "records"
 	namedMapRings         = "rings"
+	namedMapUrings        = "urings"
 	namedMapWake          = "wake"
 	namedProgSondeAccept  = "sonde_accept"
 	namedProgSondeCreate  = "sonde_create"
@@ -221,6 +228,7 @@ type namedMapSpecs struct {
 	Processes   *ebpf.MapSpec `ebpf:"processes"`
 	Records     *ebpf.MapSpec `ebpf:"records"`
 	Rings       *ebpf.MapSpec `ebpf:"rings"`
+	Urings      *ebpf.MapSpec `ebpf:"urings"`
 	Wake        *ebpf.MapSpec `ebpf:"wake"`
 }
 
@@ -290,6 +298,7 @@ type namedMaps struct {
 	Processes   *ebpf.Map `ebpf:"processes"`
 	Records     *ebpf.Map `ebpf:"records"`
 	Rings       *ebpf.Map `ebpf:"rings"`
+	Urings      *ebpf.Map `ebpf:"urings"`
 	Wake        *ebpf.Map `ebpf:"wake"`
 }
 
@@ -307,6 +316,7 @@ func (m *namedMaps) Close() error {
 		m.Processes,
 		m.Records,
 		m.Rings,
+		m.Urings,
 		m.Wake,
 	)
 }

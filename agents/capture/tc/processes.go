@@ -1,6 +1,7 @@
 package tc
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"slices"
@@ -24,7 +25,7 @@ const (
 
 // processMaps are the maps of the programs that name processes.
 var processMaps = []string{
-	namedMapRecords, namedMapProcesses, namedMapContainers, namedMapPassed, namedMapGroups, namedMapMptcpClaims, namedMapFlows,
+	namedMapRecords, namedMapProcesses, namedMapContainers, namedMapPassed, namedMapGroups, namedMapUrings, namedMapMptcpClaims, namedMapFlows,
 	namedMapOutcomes,
 }
 
@@ -86,7 +87,10 @@ type attribution struct {
 // follow attaches the programs that follow processes, and looks at all sockets that are open already.
 func follow(cfg *backend.Config, objects *ebpf.Collection) (*attribution, error) {
 	a := &attribution{cfg: cfg, objects: objects, kick: make(chan struct{}, 1), done: make(chan struct{})}
-	a.scans = scanner{objects: objects, processes: cfg.Processes, log: cfg.Log, groupOf: map[string]uint64{}, pending: map[uint64]pendingName{}, named: map[uint64]bool{}}
+	a.scans = scanner{
+		objects: objects, processes: cfg.Processes, log: cfg.Log, within: cmp.Or(cfg.Processes.ScanTime, defaultScanTime),
+		groupOf: map[group]uint64{}, pending: map[uint64]pendingName{}, named: map[uint64]bool{},
+	}
 	close(a.done)
 	if err := errors.Join(a.describeReasons(), a.attach()); err != nil {
 		return nil, errors.Join(err, a.close())

@@ -1,19 +1,20 @@
 package tc
 
 import (
-	"bufio"
-	"encoding/binary"
+	"crypto/sha256"
 	"errors"
 	"fmt"
 	"io"
 	"log/slog"
 	"slices"
+	"sync/atomic"
 	"time"
+	"unsafe"
 
 	"github.com/cilium/ebpf"
-	ebpflink "github.com/cilium/ebpf/link"
 
 	"github.com/sonde-operator/sonde/agents/capture/backend"
+	"github.com/sonde-operator/sonde/agents/node/iterator"
 	"github.com/sonde-operator/sonde/internal/wire/pcapng"
 )
 
@@ -27,6 +28,8 @@ const (
 	refreshScan = 5 * time.Second
 	// firstScans bounds the scans before the capture begins. A scan is repeated if sockets changed hands meanwhile.
 	firstScans = 10
+	// defaultScanTime bounds a scan, and all scans before the capture begins.
+	defaultScanTime = 5 * time.Second
 )
 
 // errChanged says that a scan is void, because a socket may have changed hands during it.
@@ -37,6 +40,7 @@ type scanner struct {
 	objects   *ebpf.Collection
 	processes *backend.Processes
 	log       *slog.Logger
+	within    time.Duration // bounds a scan
 
 	number  uint32
 	commits uint64
@@ -45,18 +49,21 @@ type scanner struct {
 	pause   time.Duration
 	doubts  uint64 // as of the last scan, as the next
 	unnamed uint64
-	failed  bool // the last scan failed, which is logged once
+	problem atomic.Value // of string: why a scan failed, which is logged once
 
 	shared    map[uint64][]uint32 // PIDs that shared a socket in the last scan
 	unstable  bool                // others shared a socket in the scan before
-	groupOf   map[string]uint64   // claims of groups by their PIDs
-	groups    [firstProcess - firstGroup]string
+	groupOf   map[group]uint64    // claims
+	groups    [firstProcess - firstGroup]group
 	nextGroup uint32
 	pending   map[uint64]pendingName
 	named     map[uint64]bool
 	passed    []passCount // the oldest first
 	stale     bool        // a name was found that options lack
 }
+
+// group identifies processes that share a socket, by a hash of their PIDs: of thousands of PIDs, say.
+type group [sha256.Size]byte
 
 // pendingName is the name of a container that the next scan confirms if the process is still in its cgroup: a PID may belong to
 // another process by now.
@@ -93,14 +100,16 @@ func (s *scanner) effective(now time.Time, passes uint64) uint64 {
 	return 0
 }
 
-// first scans before the capture begins.
+// first scans before the capture begins. Doubts of packets repeat a scan that has found no answer, or had no time left.
 func (s *scanner) first() error {
-	for range firstScans {
-		err := s.scan()
-		if errors.Is(err, errChanged) {
-			continue // the doubts of packets cause the next scan
-		}
-		if err != nil || !s.unfinished() && !s.unstable {
+	end := time.Now().Add(s.within)
+	for i := range firstScans {
+		err := s.scan(end)
+		switch {
+		case errors.Is(err, errChanged):
+		case errors.Is(err, iterator.ErrSlow) && i > 0:
+			return nil
+		case err != nil || !s.unfinished() && !s.unstable:
 			return err
 		}
 	}
@@ -118,32 +127,42 @@ func (s *scanner) next(now time.Time) {
 		return
 	}
 	s.doubts = doubts
-	err := errors.Join(s.scan(), s.get(namedVarUnnamed, &s.unnamed)) // the scan itself writes options without a name
+	err := errors.Join(s.scan(now.Add(s.within)), s.get(namedVarUnnamed, &s.unnamed)) // the scan itself writes options without a name
 	if s.pause *= 2; err == nil && !doubtful {
 		s.pause = minScan
 	}
 	s.pause = max(min(s.pause, maxScan), minScan, scanShare*time.Since(s.tried))
-	if failed := err != nil && !errors.Is(err, errChanged); failed && !s.failed {
+	if err != nil && !errors.Is(err, errChanged) && s.failure() == "" {
 		s.log.Warn("Looking for the holders of sockets failed", "error", err)
-		s.failed = failed
+		s.problem.Store(err.Error())
 	}
+}
+
+// failure says why the first scan during the capture failed that did; empty if none has. It may be called concurrently.
+func (s *scanner) failure() string {
+	why, _ := s.problem.Load().(string)
+	return why
 }
 
 // unfinished reports whether the next scan completes the names of containers.
 func (s *scanner) unfinished() bool { return s.stale || len(s.pending) > 0 }
 
-// scan reads who has which socket, and makes that the sockets' claims.
-func (s *scanner) scan() error {
+// scan reads who has which socket, and makes that the sockets' claims. Without an answer by the deadline, its error is
+// iterator.ErrSlow.
+func (s *scanner) scan(deadline time.Time) error {
 	s.tried = time.Now()
 	var passes, forks uint64
 	if err := errors.Join(s.get(namedVarPasses, &passes), s.get(namedVarForks, &forks)); err != nil {
 		return err
 	}
+	if err := empty(s.objects.Maps[namedMapUrings]); err != nil {
+		return fmt.Errorf("forget io_urings: %w", err)
+	}
 	s.number++
 	if err := s.set(map[string]any{namedVarScan: s.number, namedVarCommit: false, namedVarScanPasses: s.effective(s.tried, passes)}); err != nil {
 		return err
 	}
-	found, err := s.read()
+	found, err := s.read(deadline)
 	if err != nil {
 		return err
 	}
@@ -157,12 +176,12 @@ func (s *scanner) scan() error {
 	if err := s.set(map[string]any{namedVarCommit: true}); err != nil {
 		return err
 	}
-	if _, err := s.read(); err != nil {
-		return err
+	_, err = s.read(deadline)
+	if err == nil {
+		s.settled = s.tried
 	}
-	s.settled = s.tried
-	s.commits++
-	return s.set(map[string]any{namedVarCommits: s.commits})
+	s.commits++ // also after some of the claims: the programs must not use what they remember of these sockets
+	return errors.Join(err, s.set(map[string]any{namedVarCommits: s.commits}))
 }
 
 func (s *scanner) set(values map[string]any) error {
@@ -175,30 +194,44 @@ func (s *scanner) set(values map[string]any) error {
 }
 
 // read runs the scanning program over all files of all processes.
-func (s *scanner) read() ([]namedHolding, error) {
-	l, err := ebpflink.AttachIter(ebpflink.IterOptions{Program: s.objects.Programs[namedProgSondeScan]})
+func (s *scanner) read(deadline time.Time) ([]namedHolding, error) {
+	found, err := iterator.Read(s.objects.Programs[namedProgSondeScan], deadline, readHoldings)
 	if err != nil {
-		return nil, fmt.Errorf("attach the iterator of sockets: %w", explainProcesses(err))
+		return nil, fmt.Errorf("look for the holders of sockets: %w", explainProcesses(err))
 	}
-	defer l.Close()
-	r, err := l.Open()
-	if err != nil {
-		return nil, fmt.Errorf("read sockets: %w", err)
-	}
-	defer r.Close()
-	return readHoldings(bufio.NewReaderSize(r, 64<<10))
+	return found, nil
 }
 
+// maxHoldings bounds what a scan finds, and so the probe's memory. With more, no scan has a result.
+const maxHoldings = 1 << 16
+
+var errTooMany = fmt.Errorf("the processes in the Pod's network have more than %d sockets, where each counts once for each process that has it", maxHoldings)
+
+// readHoldings reads the output of a scan, and returns each socket of each process once: a process can have a million descriptors
+// of one socket.
 func readHoldings(r io.Reader) (all []namedHolding, err error) {
+	type holding struct {
+		socket uint64
+		pid    uint32
+	}
+	known := map[holding]bool{}
+	var h namedHolding
 	for {
-		var h namedHolding
-		err := binary.Read(r, binary.NativeEndian, &h)
+		_, err := io.ReadFull(r, unsafe.Slice((*byte)(unsafe.Pointer(&h)), unsafe.Sizeof(h)))
 		if errors.Is(err, io.EOF) {
 			return all, nil
 		}
 		if err != nil {
 			return nil, fmt.Errorf("read sockets: %w", err)
 		}
+		key := holding{h.Socket, h.Pid}
+		if known[key] {
+			continue // only the first one of a process has its container
+		}
+		if len(all) == maxHoldings {
+			return nil, errTooMany
+		}
+		known[key] = true
 		all = append(all, h)
 	}
 }
@@ -262,15 +295,8 @@ func (s *scanner) setName(container uint64, name string) {
 // putGroups gives the programs the claims of the sockets that several processes have.
 func (s *scanner) putGroups(found []namedHolding) error {
 	m := s.objects.Maps[namedMapGroups]
-	var socket, claim uint64
-	var old []uint64
-	for known := m.Iterate(); known.Next(&socket, &claim); {
-		old = append(old, socket)
-	}
-	for _, socket := range old {
-		if err := m.Delete(socket); err != nil && !errors.Is(err, ebpf.ErrKeyNotExist) {
-			return fmt.Errorf("forget groups of processes: %w", err)
-		}
+	if err := empty(m); err != nil {
+		return fmt.Errorf("forget groups of processes: %w", err)
 	}
 	before := s.shared
 	s.shared, s.unstable = sharedSockets(found), false
@@ -295,14 +321,28 @@ func (s *scanner) putGroups(found []namedHolding) error {
 	return nil
 }
 
-// sharedSockets returns the PIDs that share each socket.
+// empty deletes all entries of a map by addresses.
+func empty(m *ebpf.Map) error {
+	var address uint64
+	var value []byte
+	var all []uint64
+	for entries := m.Iterate(); entries.Next(&address, &value); {
+		all = append(all, address)
+	}
+	for _, address := range all {
+		if err := m.Delete(address); err != nil && !errors.Is(err, ebpf.ErrKeyNotExist) {
+			return err
+		}
+	}
+	return nil
+}
+
+// sharedSockets returns the PIDs that share each socket. found has each socket of each process once.
 func sharedSockets(found []namedHolding) map[uint64][]uint32 {
 	holders := map[uint64][]uint32{}
 	for i := range found {
 		h := &found[i]
-		if !slices.Contains(holders[h.Socket], h.Pid) {
-			holders[h.Socket] = append(holders[h.Socket], h.Pid)
-		}
+		holders[h.Socket] = append(holders[h.Socket], h.Pid)
 	}
 	for socket, pids := range holders {
 		if len(pids) < 2 {
@@ -315,7 +355,7 @@ func sharedSockets(found []namedHolding) map[uint64][]uint32 {
 
 // groupClaim returns the claim of a group, and writes its record if it is new. The oldest group gives its slot to a new one.
 func (s *scanner) groupClaim(pids []uint32) (uint64, error) {
-	key := fmt.Sprint(pids)
+	key := group(sha256.Sum256(unsafe.Slice((*byte)(unsafe.Pointer(unsafe.SliceData(pids))), 4*len(pids))))
 	if claim, ok := s.groupOf[key]; ok {
 		return claim, nil
 	}

@@ -3,6 +3,9 @@ package tc
 import (
 	"bytes"
 	"encoding/binary"
+	"errors"
+	"io"
+	"runtime"
 	"testing"
 	"time"
 
@@ -13,10 +16,8 @@ import (
 func TestSharedSockets(t *testing.T) {
 	found := []namedHolding{
 		{Socket: 1, Pid: 7},
-		{Socket: 1, Pid: 7}, // two descriptors of one process
 		{Socket: 2, Pid: 9},
 		{Socket: 2, Pid: 8},
-		{Socket: 2, Pid: 9},
 		{Socket: 3, Pid: 7},
 	}
 	if diff := cmp.Diff(map[uint64][]uint32{2: {8, 9}}, sharedSockets(found)); diff != "" {
@@ -27,7 +28,8 @@ func TestSharedSockets(t *testing.T) {
 func TestReadHoldings(t *testing.T) {
 	want := []namedHolding{{Socket: 1, Claim: 2, Container: 3, Pid: 4, Tgid: 5}, {Socket: 6}}
 	var b bytes.Buffer
-	if err := binary.Write(&b, binary.NativeEndian, want); err != nil {
+	again := namedHolding{Socket: 1, Claim: 2, Pid: 4, Tgid: 5} // another descriptor of the same socket
+	if err := binary.Write(&b, binary.NativeEndian, append(want, again)); err != nil {
 		t.Fatal(err)
 	}
 	got, err := readHoldings(bytes.NewReader(b.Bytes()))
@@ -36,6 +38,58 @@ func TestReadHoldings(t *testing.T) {
 	}
 	if _, err := readHoldings(bytes.NewReader(b.Bytes()[:b.Len()-1])); err == nil {
 		t.Error("half a line was accepted")
+	}
+}
+
+// manyHoldings is the output of a scan: descriptors of one process that has so many sockets, in turn. It allocates nothing.
+type manyHoldings struct {
+	descriptors, sockets int
+	next, left           []byte
+}
+
+func (m *manyHoldings) Read(b []byte) (int, error) {
+	if len(m.left) == 0 {
+		if m.descriptors == 0 {
+			return 0, io.EOF
+		}
+		m.descriptors--
+		binary.NativeEndian.PutUint64(m.next, uint64(1+m.descriptors%m.sockets))
+		m.left = m.next
+	}
+	n := copy(b, m.left)
+	m.left = m.left[n:]
+	return n, nil
+}
+
+// A process can have millions of descriptors, of one socket or of many.
+func TestScanOfManyDescriptorsTakesBoundedMemory(t *testing.T) {
+	const descriptors, most = 1 << 21, 24 << 20 // all of them would take 80 MiB
+	for name, tc := range map[string]struct {
+		sockets, want int
+		wantErr       error
+	}{
+		"one socket":       {sockets: 1, want: 1},
+		"as many as fit":   {sockets: maxHoldings, want: maxHoldings},
+		"too many sockets": {sockets: maxHoldings + 1, wantErr: errTooMany},
+	} {
+		t.Run(name, func(t *testing.T) {
+			one, err := binary.Append(nil, binary.NativeEndian, namedHolding{Claim: 2, Pid: 4})
+			if err != nil {
+				t.Fatal(err)
+			}
+			var before, after runtime.MemStats
+			runtime.ReadMemStats(&before)
+			found, err := readHoldings(&manyHoldings{descriptors: descriptors, sockets: tc.sockets, next: one})
+			runtime.ReadMemStats(&after)
+			if len(found) != tc.want || !errors.Is(err, tc.wantErr) {
+				t.Errorf("%d sockets, %v; want %d, %v", len(found), err, tc.want, tc.wantErr)
+			}
+			taken := after.TotalAlloc - before.TotalAlloc
+			t.Logf("%d bytes allocated", taken)
+			if taken > most {
+				t.Errorf("a scan of %d descriptors allocates %d bytes, at most %d are there", descriptors, taken, most)
+			}
+		})
 	}
 }
 

@@ -282,7 +282,7 @@ func (b *Backend) countProcesses() {
 	if err != nil {
 		return
 	}
-	p := record.Processes{Named: counts[0], Reasons: map[pcapng.ProcessReason]uint64{}}
+	p := record.Processes{Named: counts[0], Reasons: map[pcapng.ProcessReason]uint64{}, Message: b.names.scans.failure()}
 	for _, r := range pcapng.ProcessReasons() {
 		if n := counts[r]; n > 0 {
 			p.Reasons[r] = n

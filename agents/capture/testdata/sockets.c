@@ -3,12 +3,15 @@
 #define _GNU_SOURCE
 #include <arpa/inet.h>
 #include <fcntl.h>
+#include <limits.h>
+#include <linux/io_uring.h>
 #include <pthread.h>
 #include <sched.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
@@ -360,6 +363,95 @@ static void rename_self(void)
 	}
 }
 
+// Sends by the first registered file of an io_uring, so many times, every 10 ms.
+static void send_by_ring(int ring, int times)
+{
+	struct io_uring_params p = { 0 };
+	char text[] = "hello";
+	// The offsets are those of each io_uring of one entry, which its creator has from io_uring_setup.
+	int other = syscall(SYS_io_uring_setup, 1, &p);
+	char *r = mmap(0, p.sq_off.array + p.sq_entries * sizeof(int), PROT_READ | PROT_WRITE, MAP_SHARED, ring, IORING_OFF_SQ_RING);
+	char *c = mmap(0, p.cq_off.cqes + p.cq_entries * sizeof(struct io_uring_cqe), PROT_READ | PROT_WRITE, MAP_SHARED, ring, IORING_OFF_CQ_RING);
+	struct io_uring_sqe *e = mmap(0, sizeof(*e), PROT_READ | PROT_WRITE, MAP_SHARED, ring, IORING_OFF_SQES);
+
+	close(other);
+	if (r == MAP_FAILED || c == MAP_FAILED || e == MAP_FAILED)
+		exit(1);
+	for (int i = 0; i < times; i++) {
+		unsigned int tail = *(unsigned int *)(r + p.sq_off.tail);
+
+		*e = (struct io_uring_sqe){ .opcode = IORING_OP_SEND, .flags = IOSQE_FIXED_FILE, .addr = (long)text, .len = 5 };
+		((unsigned int *)(r + p.sq_off.array))[0] = 0;
+		__atomic_store_n((unsigned int *)(r + p.sq_off.tail), tail + 1, __ATOMIC_RELEASE);
+		if (syscall(SYS_io_uring_enter, ring, 1, 1, IORING_ENTER_GETEVENTS, 0, 0) != 1)
+			exit(1);
+		*(unsigned int *)(c + p.cq_off.head) = *(unsigned int *)(c + p.cq_off.tail);
+		usleep(10000);
+	}
+}
+
+// Registers a socket with an io_uring, which a child sends with: a copy of this program, or with exec another one. With keep this
+// process keeps its descriptor of the socket. With lend the child ends, and this process sends.
+static void ring(char **argv, int keep, int exec, int lend)
+{
+	struct io_uring_params p = { 0 };
+	int fd = connected(SOCK_DGRAM, 0, base), child, r = syscall(SYS_io_uring_setup, 1, &p);
+
+	if (r < 0 || syscall(SYS_io_uring_register, r, IORING_REGISTER_FILES, &fd, 1)) {
+		perror("io_uring");
+		exit(1);
+	}
+	fcntl(r, F_SETFD, 0);
+	if (!keep)
+		close(fd);
+	child = fork();
+	if (!child) {
+		if (keep)
+			close(fd);
+		if (lend) {
+			send_by_ring(r, 150);
+			_exit(0);
+		}
+		if (!exec)
+			send_by_ring(r, INT_MAX);
+		dup2(r, 100);
+		close(r);
+		execl("/proc/self/exe", "sockets", "by-ring", argv[2], argv[3], argv[4], argv[5], "100", (char *)0);
+		_exit(1);
+	}
+	says(lend ? getpid() : child, base);
+	ready();
+	waitpid(child, 0, 0);
+	if (lend)
+		talk((void *)(long)fd);
+}
+
+// Sends by an io_uring of its own; with empty by its socket, while a child has the io_uring, too, with which no socket is registered.
+static void ring_alone(int empty)
+{
+	struct io_uring_params p = { 0 };
+	int fd = connected(SOCK_DGRAM, 0, base), r = syscall(SYS_io_uring_setup, 1, &p);
+
+	if (r < 0 || (!empty && syscall(SYS_io_uring_register, r, IORING_REGISTER_FILES, &fd, 1))) {
+		perror("io_uring");
+		exit(1);
+	}
+	says(getpid(), base);
+	if (empty) {
+		int child = fork();
+
+		if (!child) {
+			close(fd);
+			pause();
+		}
+		says(child, 0);
+	}
+	ready();
+	if (empty)
+		talk((void *)(long)fd);
+	send_by_ring(r, INT_MAX);
+}
+
 int main(int argc, char **argv)
 {
 	if (argc != 7)
@@ -388,6 +480,22 @@ int main(int argc, char **argv)
 		spawn();
 	else if (!strcmp(argv[1], "once"))
 		once();
+	else if (!strcmp(argv[1], "ring-exec"))
+		ring(argv, 0, 1, 0);
+	else if (!strcmp(argv[1], "ring-exec-keep"))
+		ring(argv, 1, 1, 0);
+	else if (!strcmp(argv[1], "ring-fork"))
+		ring(argv, 0, 0, 0);
+	else if (!strcmp(argv[1], "ring-fork-keep"))
+		ring(argv, 1, 0, 0);
+	else if (!strcmp(argv[1], "ring-lend"))
+		ring(argv, 1, 0, 1);
+	else if (!strcmp(argv[1], "ring-alone"))
+		ring_alone(0);
+	else if (!strcmp(argv[1], "ring-empty"))
+		ring_alone(1);
+	else if (!strcmp(argv[1], "by-ring"))
+		send_by_ring(base, INT_MAX);
 	else if (!strcmp(argv[1], "rename"))
 		rename_self();
 	return 0;

@@ -137,12 +137,12 @@ func runIterator[T any](name string, constants map[string]any, read func(io.Read
 		return none, explain(err)
 	}
 	defer objects.Close()
-	return iterate(objects.Programs[name], "processes", read)
+	return iterate(objects.Programs[name], "processes", tasksWithin, read)
 }
 
 // Tasks returns the node's processes by PID, each with its own cgroup. It needs Config.ByContainer.
 func (p *Program) Tasks() (map[uint32]Task, error) {
-	return iterate(p.Objects.Programs[traceProgSondeTasks], "processes", readTasks)
+	return iterate(p.Objects.Programs[traceProgSondeTasks], "processes", tasksWithin, readTasks)
 }
 
 // ExcludeCgroup makes the programs ignore a cgroup's processes. It needs Config.ByContainer.

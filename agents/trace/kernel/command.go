@@ -88,7 +88,7 @@ func (p *Program) markCommand() error {
 		if err != nil {
 			return err
 		}
-		_, err = iterate(p.Objects.Programs[traceProgSondeMark], "the command's processes", func(r io.Reader) (int64, error) {
+		_, err = iterate(p.Objects.Programs[traceProgSondeMark], "the command's processes", tasksWithin, func(r io.Reader) (int64, error) {
 			return io.Copy(io.Discard, r)
 		})
 		if err != nil {

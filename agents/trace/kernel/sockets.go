@@ -1,23 +1,25 @@
 package kernel
 
 import (
-	"bufio"
 	"errors"
 	"fmt"
 	"io"
+	"time"
 	"unsafe"
 
 	"github.com/cilium/ebpf"
-	"github.com/cilium/ebpf/link"
+
+	"github.com/sonde-operator/sonde/agents/node/iterator"
 )
 
 // maxSockets bounds the sockets that are read, and so the probe's memory.
 const maxSockets = 1 << 14
 
 // Sockets returns the open sockets of the Pod's processes, each once, and makes the programs remember the owner of
-// each. It needs Config.Network.
-func (p *Program) Sockets() ([]*Socket, error) {
-	return iterate(p.Objects.Programs[traceProgSondeSockets], "sockets", readSockets)
+// each. It needs Config.Network. It looks at the files of all processes of the node. If that takes longer than within, its error
+// is iterator.ErrSlow, and the result has the sockets that were found in this time.
+func (p *Program) Sockets(within time.Duration) ([]*Socket, error) {
+	return iterate(p.Objects.Programs[traceProgSondeSockets], "sockets", within, readSockets)
 }
 
 // Unowned returns how many of the sockets have no room for their owner, so that the ends of their connections will not be
@@ -32,33 +34,31 @@ func Unowned(sockets []*Socket) (n uint64) {
 func readSockets(r io.Reader) ([]*Socket, error) {
 	var all []*Socket
 	known := map[uint64]bool{}
+	s := &Socket{}
 	for {
-		s := &Socket{}
 		_, err := io.ReadFull(r, unsafe.Slice((*byte)(unsafe.Pointer(s)), unsafe.Sizeof(*s)))
 		if errors.Is(err, io.EOF) {
 			return all, nil
 		}
 		if err != nil {
-			return nil, fmt.Errorf("read sockets: %w", err)
+			return all, fmt.Errorf("read sockets: %w", err)
 		}
 		if !known[s.Inode] && len(all) < maxSockets {
 			known[s.Inode] = true
 			all = append(all, s)
+			s = &Socket{}
 		}
 	}
 }
 
+// tasksWithin bounds iterators over the node's processes, of which a node has far fewer than open files.
+const tasksWithin = 30 * time.Second
+
 // iterate runs an iterator program and reads its output, which errors call name.
-func iterate[T any](program *ebpf.Program, name string, read func(io.Reader) (T, error)) (none T, err error) {
-	l, err := link.AttachIter(link.IterOptions{Program: program})
+func iterate[T any](program *ebpf.Program, name string, within time.Duration, read func(io.Reader) (T, error)) (T, error) {
+	all, err := iterator.Read(program, time.Now().Add(within), read)
 	if err != nil {
-		return none, fmt.Errorf("attach the iterator of %s: %w", name, explain(err))
+		err = fmt.Errorf("iterate over %s: %w", name, explain(err))
 	}
-	defer l.Close()
-	r, err := l.Open()
-	if err != nil {
-		return none, fmt.Errorf("read %s: %w", name, err)
-	}
-	defer r.Close()
-	return read(bufio.NewReaderSize(r, 64<<10))
+	return all, err
 }

@@ -6,8 +6,8 @@ import (
 	"github.com/sonde-operator/sonde/api/v1alpha1"
 )
 
-// processNotes says of which Pods no packet names its process, although that was wanted: one note for each reason, with the first
-// of its Pods.
+// processNotes says of which Pods no packet names its process, or not all do, although that was wanted: one note for each reason,
+// with the first of its Pods.
 func processNotes(pods []v1alpha1.PodResult) []string {
 	var order []string
 	names := map[string][]string{}
@@ -15,7 +15,10 @@ func processNotes(pods []v1alpha1.PodResult) []string {
 		if p.Processes == nil || p.Processes.Message == "" {
 			continue
 		}
-		why := p.Processes.Message
+		why := "processes are not named: " + p.Processes.Message
+		if p.Processes.Named > 0 {
+			why = "not all processes are named: " + p.Processes.Message
+		}
 		if names[why] == nil {
 			order = append(order, why)
 		}
@@ -27,7 +30,7 @@ func processNotes(pods []v1alpha1.PodResult) []string {
 		if more := len(names[why]) - 1; more > 0 {
 			which += fmt.Sprintf(" and %d more", more)
 		}
-		notes = append(notes, fmt.Sprintf("processes are not named: %s (%s)", why, which))
+		notes = append(notes, fmt.Sprintf("%s (%s)", why, which))
 	}
 	return notes
 }

@@ -23,6 +23,10 @@ func TestProcessNotes(t *testing.T) {
 			},
 			want: []string{"processes are not named: old kernel (web-1 and 1 more)", "processes are not named: packet sockets (web-2)"},
 		},
+		"some": {
+			pods: []v1alpha1.PodResult{{Name: "web-1", Processes: &v1alpha1.ProcessCounts{Named: 7, Message: "many sockets"}}},
+			want: []string{"not all processes are named: many sockets (web-1)"},
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			if diff := cmp.Diff(tc.want, processNotes(tc.pods)); diff != "" {

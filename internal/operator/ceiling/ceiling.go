@@ -44,7 +44,8 @@ type Limits struct {
 	PodsPerCapture int
 	// ProbesPerNode that run at the same time, over all captures. A namespace takes at most as many as stay free for others.
 	ProbesPerNode int
-	// TracersPerNode are the probes of Traces among them: each adds to every system call of the node. Namespaces share as above.
+	// TracersPerNode are the probes of Traces, and of captures that name processes, among them: each slows all processes of the node.
+	// Namespaces share as above.
 	TracersPerNode int
 	// ResultsPerNode are the results that keepers on the node offer or will offer: its probes count, too. Namespaces share as above.
 	ResultsPerNode int
@@ -64,7 +65,7 @@ func (l *Limits) BindFlags(fs *flag.FlagSet) {
 	fs.Int64Var(&l.Bytes, FlagBytes, 4<<30, "largest maxBytes of a capture, in bytes for each Pod; 0 is no ceiling")
 	fs.IntVar(&l.PodsPerCapture, FlagPodsPerCapture, 200, "Pods that one capture captures, or one InterceptRequest intercepts, at the same time, others wait; 0 is no ceiling")
 	fs.IntVar(&l.ProbesPerNode, FlagProbesPerNode, 40, "probes that run on one node at the same time, others wait; one namespace may take half of them; the same holds for carriers of intercepts; 0 is no ceiling")
-	fs.IntVar(&l.TracersPerNode, FlagTracersPerNode, 16, "probes of traces that run on one node at the same time, others wait; one namespace may take half of them; 0 is no ceiling")
+	fs.IntVar(&l.TracersPerNode, FlagTracersPerNode, 16, "probes of traces, and of captures with processes, that run on one node at the same time, others wait; one namespace may take half of them; 0 is no ceiling")
 	fs.IntVar(&l.ResultsPerNode, FlagResultsPerNode, 60, "results that one node keeps at the same time, with those of running probes, others wait; one namespace may take half of them; 0 is no ceiling")
 	fs.Int64Var(&l.BytesPerNode, FlagBytesPerNode, 32<<30, "bytes of the results of one namespace on one node, by their maxBytes and with those of running probes, others wait; 0 is no ceiling")
 	fs.IntVar(&l.CapturesPerNamespace, FlagCapturesPerNamespace, 20, "captures of one namespace that run at the same time, others wait; 0 is no ceiling")

@@ -89,7 +89,7 @@ type Processes struct {
 	Named   int64            `json:"named,omitempty"`
 	None    int64            `json:"none,omitempty"`    // belong to no process of the Pod
 	Unknown map[string]int64 `json:"unknown,omitempty"` // by reason
-	// Message says why no packet names its process.
+	// Message says why no packet names its process, or not all.
 	Message string `json:"message,omitempty"`
 }
 

@@ -13,7 +13,7 @@ type ProcessCountsApplyConfiguration struct {
 	None *int64 `json:"none,omitempty"`
 	// unknown counts packets whose process is not known, by reason.
 	Unknown map[string]int64 `json:"unknown,omitempty"`
-	// message says why no packet names its process; absent if that was possible.
+	// message says why no packet names its process, or not all that could; absent otherwise.
 	Message *string `json:"message,omitempty"`
 }
 

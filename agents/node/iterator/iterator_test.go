@@ -1,0 +1,68 @@
+package iterator
+
+import (
+	"bufio"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// interrupted returns EAGAIN before each read of its output, as the kernel does after a million files of other Pods.
+type interrupted struct {
+	left   int
+	paused bool
+}
+
+func (r *interrupted) Read(b []byte) (int, error) {
+	if r.paused = !r.paused; r.paused {
+		return 0, &os.PathError{Op: "read", Path: "bpf_iter", Err: unix.EAGAIN}
+	}
+	n := min(r.left, len(b), 7)
+	if r.left -= n; n == 0 {
+		return 0, io.EOF
+	}
+	return n, nil
+}
+
+func TestReadsOnAfterAnInterruption(t *testing.T) {
+	r := bufio.NewReader(&patient{&interrupted{left: 1000}, time.Now().Add(time.Minute)})
+	if b, err := io.ReadAll(r); len(b) != 1000 || err != nil {
+		t.Errorf("%d bytes, %v; want 1000", len(b), err)
+	}
+}
+
+// endless is an iterator that is never at its end.
+type endless struct{ err error }
+
+func (e endless) Read(b []byte) (int, error) {
+	if e.err != nil {
+		return 0, e.err
+	}
+	return len(b), nil
+}
+
+// A deadline ends the reading, whether the program writes much or nothing.
+func TestReadsUntilADeadline(t *testing.T) {
+	for name, r := range map[string]io.Reader{"much": endless{}, "nothing": endless{unix.EAGAIN}} {
+		t.Run(name, func(t *testing.T) {
+			began := time.Now()
+			_, err := io.Copy(io.Discard, &patient{r, began.Add(50 * time.Millisecond)})
+			if took := time.Since(began); !errors.Is(err, ErrSlow) || took < 50*time.Millisecond || took > 10*time.Second {
+				t.Errorf("%v after %v, want %v after 50ms", err, took, ErrSlow)
+			}
+		})
+	}
+}
+
+// Other errors end the reading at once.
+func TestReadFails(t *testing.T) {
+	want := fmt.Errorf("read: %w", unix.EINVAL)
+	if _, err := io.ReadAll(&patient{endless{want}, time.Now().Add(time.Minute)}); !errors.Is(err, want) {
+		t.Errorf("%v, want %v", err, want)
+	}
+}
