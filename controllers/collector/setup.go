@@ -128,11 +128,11 @@ func (r *Reconciler) SetupWithManager(mgr ctrl.Manager, own, paused cache.Cache)
 	owner := handler.EnqueueRequestsFromMapFunc(ownerOf)
 	return ctrl.NewControllerManagedBy(mgr).
 		Named("collector").
-		WithOptions(controller.Options{MaxConcurrentReconciles: workers, NewQueue: fairqueue.New(workers)}).
+		WithOptions(controller.Options{MaxConcurrentReconciles: workers, NewQueue: fairqueue.New(workers, r.everything)}).
 		For(&sondev1.Collector{}, builder.WithPredicates(predicate.Or(predicate.GenerationChangedPredicate{}, predicate.AnnotationChangedPredicate{}))).
 		WatchesRawSource(source.Kind(own, client.Object(&batchv1.Job{}), owner)).
 		WatchesRawSource(source.Kind(own, client.Object(&corev1.Pod{}), owner)).
-		WatchesRawSource(source.Kind(paused, client.Object(&corev1.ConfigMap{}), handler.EnqueueRequestsFromMapFunc(r.everything))).
+		WatchesRawSource(source.Kind(paused, client.Object(&corev1.ConfigMap{}), handler.EnqueueRequestsFromMapFunc(func(ctx context.Context, _ client.Object) []reconcile.Request { return r.everything(ctx) }))).
 		Complete(r.Watchdog.Watch("collector", r))
 }
 
@@ -145,7 +145,7 @@ func ownerOf(_ context.Context, o client.Object) []reconcile.Request {
 }
 
 // everything wakes all Collectors.
-func (r *Reconciler) everything(ctx context.Context, _ client.Object) []reconcile.Request {
+func (r *Reconciler) everything(ctx context.Context) []reconcile.Request {
 	var all sondev1.CollectorList
 	if err := r.List(ctx, &all, client.UnsafeDisableDeepCopy); err != nil {
 		ctrl.LoggerFrom(ctx).Error(err, "Listing Collectors failed")

@@ -190,7 +190,7 @@ func (r *Reconciler) SetupWithManager(mgr ctrl.Manager, own, paused cache.Cache)
 	namespaces.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("Namespace"))
 	return ctrl.NewControllerManagedBy(mgr).
 		Named("fluentpvc").
-		WithOptions(controller.Options{MaxConcurrentReconciles: workers, NewQueue: fairqueue.New(workers)}).
+		WithOptions(controller.Options{MaxConcurrentReconciles: workers, NewQueue: fairqueue.New(workers, r.everything)}).
 		For(&sondev1.FluentPVCBinding{}, builder.WithPredicates(predicate.Funcs{UpdateFunc: bindingChanged})).
 		Watches(&corev1.Pod{}, handler.EnqueueRequestsFromMapFunc(r.bindingsOf), builder.WithPredicates(predicate.Funcs{UpdateFunc: slim.PodChanged})).
 		Watches(&sondev1.FluentPVC{}, handler.EnqueueRequestsFromMapFunc(r.waiting), builder.WithPredicates(predicate.Funcs{
@@ -232,8 +232,11 @@ func (r *Reconciler) bindingsIn(ctx context.Context, o client.Object) []reconcil
 	return r.bindings(ctx, client.InNamespace(o.GetName()))
 }
 
-// waiting wakes all bindings, all claims, which may have lost theirs, and all Pods that wait for theirs.
-func (r *Reconciler) waiting(ctx context.Context, _ client.Object) []reconcile.Request {
+// waiting wakes everything when a FluentPVC is there again, or when the pause has ended.
+func (r *Reconciler) waiting(ctx context.Context, _ client.Object) []reconcile.Request { return r.everything(ctx) }
+
+// everything wakes all bindings, all claims, which may have lost theirs, and all Pods that wait for theirs.
+func (r *Reconciler) everything(ctx context.Context) []reconcile.Request {
 	requests := r.bindings(ctx)
 	var claims corev1.PersistentVolumeClaimList
 	if err := r.Own.List(ctx, &claims, client.UnsafeDisableDeepCopy); err != nil {
