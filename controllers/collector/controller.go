@@ -6,6 +6,7 @@
 //	record.go   the report of a Job, as it goes into the status
 //	plan.go     what follows: pure
 //	act.go      what a pass writes
+//	orphans.go  releases whose Collector is gone
 //	report.go   conditions and Events
 //	build.go    the objects
 //	setup.go    caches and watches
@@ -46,7 +47,7 @@ type Rights interface {
 	ReviewJobs(ctx context.Context, who access.Requester, namespace string) (access.Decision, error)
 }
 
-// Reconciler keeps the release of each Collector. No decision depends on state from earlier passes.
+// Reconciler keeps the release of each Collector. No decision about a release depends on state from earlier passes.
 type Reconciler struct {
 	// Client reads Collectors from the cache, which lacks most of the spec (target.Strip).
 	client.Client
@@ -69,6 +70,8 @@ type Reconciler struct {
 	Recorder events.EventRecorder
 	Clock    clock.PassiveClock
 	Watchdog *health.Watchdog
+
+	deleted deletedCollectors
 }
 
 // +kubebuilder:rbac:groups=monitoring.openshift.tpg,resources=collectors,verbs=get;list;watch
@@ -89,7 +92,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 		err = r.Live.Get(ctx, req.NamespacedName, c)
 	}
 	if apierrors.IsNotFound(err) {
-		err := r.removeOrphans(ctx, req.NamespacedName)
+		err := r.removeDeleted(ctx, req.NamespacedName)
 		if apierrors.IsForbidden(err) { // the namespace is closed, and may be opened again
 			return ctrl.Result{RequeueAfter: maxClosedDelay}, nil
 		}
@@ -101,8 +104,8 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 	if !c.DeletionTimestamp.IsZero() {
 		return ctrl.Result{}, nil
 	}
-	// Of an earlier Collector with this name. Users can write Jobs that look like its own, so an error must not end the pass.
-	if err := r.removeOrphans(ctx, req.NamespacedName); err != nil {
+	// Of an earlier Collector with this name. It may have been in a namespace that is closed now, so an error must not end the pass.
+	if err := r.removeDeleted(ctx, req.NamespacedName); err != nil {
 		ctrl.LoggerFrom(ctx).Info("Removing an earlier Collector's release failed", "reason", text.Ellipsis(err.Error(), maxText))
 	}
 	before := c.DeepCopy()
