@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/http"
 
 	authorizationv1 "k8s.io/api/authorization/v1"
 	batchv1 "k8s.io/api/batch/v1"
@@ -37,27 +38,51 @@ func (r *Reconciler) start(ctx context.Context, o *observation, p plan) (plan, e
 	if last := o.last(); last != nil {
 		number = max(number, last.number+1)
 	}
-	secret, err := BuildSecret(c, anchor, number)
+	leave, err := r.takePlace(ctx, o, runName(c, number))
 	if err != nil {
 		return p, err
 	}
-	job := BuildJob(c, anchor, number, r.Image)
-	err = r.Create(ctx, secret, fieldOwner)
-	if apierrors.IsAlreadyExists(err) {
-		return p, r.dropSecret(ctx, secret)
+	if leave == nil { // others were faster
+		return planFor(o), nil
 	}
+	return r.run(ctx, o, p, anchor, number, leave)
+}
+
+// run creates the Secret and the Job of a run, which has a place that it leaves if there is no Job.
+func (r *Reconciler) run(ctx context.Context, o *observation, p plan, anchor *corev1.ConfigMap, number int64, leave func()) (plan, error) {
+	c := o.collector
+	secret, err := BuildSecret(c, anchor, number)
 	if err != nil {
+		leave()
+		return p, err
+	}
+	if err := r.Create(ctx, secret, fieldOwner); err != nil {
+		leave()
+		if apierrors.IsAlreadyExists(err) {
+			return p, r.dropSecret(ctx, secret)
+		}
 		return r.refusedWrite(o, fmt.Errorf("create Secret %s: %w", secret.Name, err))
 	}
+	job := BuildJob(c, anchor, number, r.Image)
 	if err := r.Create(ctx, job, fieldOwner); err != nil {
+		if isRefusal(err) {
+			leave()
+		}
 		return r.refusedWrite(o, fmt.Errorf("create Job %s: %w", job.Name, err))
 	}
+	r.created(c, job)
 	c.Status.Job, c.Status.Runs, c.Status.NextAttempt = job.Name, number, nil
 	o.audit(ctx, "Running Helm", audit.ReleaseStarted, "job", job.Name, "generation", c.Generation, "remedy", isSpent(c))
 	if p.state == reconciling {
 		p.message = "Job " + job.Name + " runs Helm"
 	}
 	return p, nil
+}
+
+// isRefusal reports whether an error shows that an object was not created. After others it may exist.
+func isRefusal(err error) bool {
+	var status apierrors.APIStatus
+	return errors.As(err, &status) && status.Status().Code >= http.StatusBadRequest && status.Status().Code < http.StatusInternalServerError
 }
 
 // runsUnseen reports whether the last Job that the status knows still runs, although the cache does not have it yet. The caches of

@@ -6,6 +6,7 @@
 //	record.go   the report of a Job, as it goes into the status
 //	plan.go     what follows: pure
 //	act.go      what a pass writes
+//	places.go   how many Jobs run
 //	orphans.go  releases whose Collector is gone
 //	report.go   conditions and Events
 //	build.go    the objects
@@ -38,10 +39,6 @@ import (
 // fieldOwner of the status.
 const fieldOwner = client.FieldOwner("sonde-collector")
 
-// maxRunning Jobs at the same time, of all Collectors: each renders a chart on some node, and waits for Pods. A namespace has at most as
-// many as stay free for others: 10 if it is alone, 7 of two.
-const maxRunning = 20
-
 // Rights reviews the right to create Jobs.
 type Rights interface {
 	ReviewJobs(ctx context.Context, who access.Requester, namespace string) (access.Decision, error)
@@ -72,6 +69,7 @@ type Reconciler struct {
 	Watchdog *health.Watchdog
 
 	deleted deletedCollectors
+	places  places
 }
 
 // +kubebuilder:rbac:groups=monitoring.openshift.tpg,resources=collectors,verbs=get;list;watch

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -39,7 +40,7 @@ type world struct {
 	t      *testing.T
 	clock  *clocktesting.FakePassiveClock
 	queue  *woken
-	writes int
+	writes atomic.Int32
 	// denied users may not create Jobs; closed: the operator may not either.
 	denied, closed bool
 }
@@ -73,7 +74,7 @@ func newWorld(t *testing.T, c *sondev1.Collector, objects ...client.Object) *wor
 	w := &world{t: t, clock: clocktesting.NewFakePassiveClock(now), queue: &woken{}}
 	funcs := interceptor.Funcs{
 		Create: func(ctx context.Context, c client.WithWatch, o client.Object, opts ...client.CreateOption) error {
-			w.writes++
+			w.writes.Add(1)
 			if o.GetUID() == "" {
 				o.SetUID(types.UID("uid-of-" + o.GetName()))
 			}
@@ -81,7 +82,7 @@ func newWorld(t *testing.T, c *sondev1.Collector, objects ...client.Object) *wor
 			return c.Create(ctx, o, opts...)
 		},
 		Delete: func(ctx context.Context, c client.WithWatch, o client.Object, opts ...client.DeleteOption) error {
-			w.writes++
+			w.writes.Add(1)
 			err := c.Delete(ctx, o, opts...)
 			if deleted, ok := o.(*sondev1.Collector); ok && err == nil {
 				w.collectorDeleted(ctx, event.DeleteEvent{Object: deleted}, w.queue)
@@ -89,7 +90,7 @@ func newWorld(t *testing.T, c *sondev1.Collector, objects ...client.Object) *wor
 			return err
 		},
 		SubResourcePatch: func(ctx context.Context, c client.Client, sub string, o client.Object, p client.Patch, opts ...client.SubResourcePatchOption) error {
-			w.writes++
+			w.writes.Add(1)
 			return c.SubResource(sub).Patch(ctx, o, p, opts...)
 		},
 	}
@@ -100,7 +101,7 @@ func newWorld(t *testing.T, c *sondev1.Collector, objects ...client.Object) *wor
 	w.Reconciler = &Reconciler{
 		Client: cached(fakes), Own: stripped(fakes), Live: fakes, PauseConfig: fakes, Reviews: w, Key: key, Namespace: "sonde-system", Image: "releaser",
 		Permitted: func(context.Context, authorizationv1.ResourceAttributes) (bool, error) { return !w.closed, nil },
-		Recorder:  events.NewFakeRecorder(100), Clock: w.clock,
+		Recorder:  events.NewFakeRecorder(10_000), Clock: w.clock,
 	}
 	return w
 }
@@ -238,10 +239,10 @@ func TestLife(t *testing.T) {
 // quiet checks that another pass writes nothing.
 func (w *world) quiet(when string) {
 	w.t.Helper()
-	w.writes = 0
+	w.writes.Store(0)
 	w.pass()
-	if w.writes != 0 {
-		w.t.Errorf("%d writes %s", w.writes, when)
+	if n := w.writes.Load(); n != 0 {
+		w.t.Errorf("%d writes %s", n, when)
 	}
 }
 

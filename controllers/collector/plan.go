@@ -74,9 +74,7 @@ func planFor(o *observation) plan {
 }
 
 // isQueued reports whether a run has to wait for those of other Collectors.
-func (o *observation) isQueued() bool {
-	return o.runningHere >= maxRunning-o.running || o.running >= maxRunning
-}
+func (o *observation) isQueued() bool { return isFull(o.running, o.runningHere) }
 
 // released is the plan of a release that is as the spec says. Its objects may have to be looked at; until then it counts as ready.
 func (o *observation) released() plan {
