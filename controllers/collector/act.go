@@ -27,7 +27,7 @@ func (r *Reconciler) start(ctx context.Context, o *observation, p plan) (plan, e
 		return other, err
 	}
 	if running, err := r.runsUnseen(ctx, o); running || err != nil {
-		p.start, p.after = false, anchorDelay
+		p.start, p.after = false, o.growing(anchorDelay)
 		return p, err
 	}
 	anchor, other, err := r.anchor(ctx, o)
@@ -221,7 +221,7 @@ func (r *Reconciler) anchor(ctx context.Context, o *observation) (*corev1.Config
 		return nil, p, err
 	}
 	if !found.DeletionTimestamp.IsZero() {
-		return nil, removing("the release of an earlier Collector is being removed"), nil
+		return nil, o.removing(), nil
 	}
 	if found.Labels[sondev1.LabelUID] == string(c.UID) {
 		anchor.UID = found.UID
@@ -235,7 +235,7 @@ func (r *Reconciler) anchor(ctx context.Context, o *observation) (*corev1.Config
 		return nil, plan{}, err
 	}
 	if removed {
-		return nil, removing("the release of an earlier Collector is being removed"), nil
+		return nil, o.removing(), nil
 	}
 	holder := "ConfigMap " + anchor.Name + ", which no Collector made"
 	if owner := found.Annotations[sondev1.AnnotationOwner]; owner != "" {
@@ -245,8 +245,9 @@ func (r *Reconciler) anchor(ctx context.Context, o *observation) (*corev1.Config
 		"release %s in namespace %s belongs to %s: choose another tenant.instance", c.ReleaseName(), c.ReleaseNamespace(), holder)}, nil
 }
 
-func removing(message string) plan {
-	return plan{state: reconciling, reason: sondev1.ReasonReleasing, message: message, after: anchorDelay}
+// removing waits for the end of an earlier release.
+func (o *observation) removing() plan {
+	return plan{state: reconciling, reason: sondev1.ReasonReleasing, message: "the release of an earlier Collector is being removed", after: o.growing(anchorDelay)}
 }
 
 // clean deletes the Secret of a run whose report this pass has read, and all earlier runs. The last Job stays, for its log.

@@ -102,6 +102,7 @@ func newWorld(t *testing.T, c *sondev1.Collector, objects ...client.Object) *wor
 		Client: cached(fakes), Own: stripped(fakes), Live: fakes, PauseConfig: fakes, Reviews: w, Key: key, Namespace: "sonde-system", Image: "releaser",
 		Permitted: func(context.Context, authorizationv1.ResourceAttributes) (bool, error) { return !w.closed, nil },
 		Recorder:  events.NewFakeRecorder(10_000), Clock: w.clock,
+		enqueue: w.queue.Add,
 	}
 	return w
 }

@@ -64,7 +64,7 @@ func (r *Reconciler) observe(ctx context.Context, c *sondev1.Collector) (*observ
 	if o.paused, err = pause.Requested(ctx, r.PauseConfig, r.Namespace); err != nil {
 		return nil, err
 	}
-	if o.running, o.runningHere, err = r.countOthers(ctx, c); err != nil {
+	if err := r.observePlaces(ctx, o); err != nil {
 		return nil, err
 	}
 	if err := r.observeJobs(ctx, o); err != nil {

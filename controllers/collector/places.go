@@ -37,6 +37,11 @@ type places struct {
 	// since is when this replica first counted, and adopted is when it last looked for Jobs of an earlier leader.
 	since, adopted time.Time
 	taken          map[types.UID]place // by Collector
+	// looked is when this replica last looked for a Collector that a free place is for.
+	looked time.Time
+	// waiting are the Collectors that wait for a place, and arrivals counts them.
+	waiting  map[types.NamespacedName]*waiter
+	arrivals uint64
 }
 
 // place of a Job.
@@ -53,29 +58,42 @@ type place struct {
 // isFull reports whether a Collector has to wait if so many others run, in all namespaces and in its release's.
 func isFull(running, here int) bool { return here >= maxRunning-running || running >= maxRunning }
 
-// others returns how many other Collectors have a place, in all namespaces and in this one.
-func (p *places) others(c types.UID, namespace string) (running, here int) {
-	by := map[string]int{}
+// count returns how many Collectors besides c have a place, or are called to one: in all namespaces, and in each.
+func (p *places) count(c types.UID, now time.Time) (running int, by map[string]int) {
+	by = map[string]int{}
 	for uid, taken := range p.taken {
 		if uid != c {
 			by[taken.namespace]++
 		}
 	}
-	for _, n := range by {
-		running += min(n, maxHere)
+	for _, w := range p.waiting {
+		if _, taken := p.taken[w.version.uid]; !taken && w.version.uid != c && w.isCalled(now) {
+			by[w.namespace]++
+		}
 	}
-	return running, min(by[namespace], maxHere)
+	for namespace, n := range by {
+		by[namespace] = min(n, maxHere)
+		running += by[namespace]
+	}
+	return running, by
 }
 
-// countOthers counts the other Collectors with a place, in all namespaces and in that of this one's release.
-func (r *Reconciler) countOthers(ctx context.Context, c *sondev1.Collector) (running, here int, err error) {
+// countOthers sets how many other Collectors have a place.
+func (p *places) countOthers(o *observation) {
+	var by map[string]int
+	o.running, by = p.count(o.collector.UID, o.now)
+	o.runningHere = by[o.collector.ReleaseNamespace()]
+}
+
+// observePlaces counts the other Collectors with a place.
+func (r *Reconciler) observePlaces(ctx context.Context, o *observation) error {
 	r.places.mu.Lock()
 	defer r.places.mu.Unlock()
 	if err := r.refreshPlaces(ctx); err != nil {
-		return 0, 0, err
+		return err
 	}
-	running, here = r.places.others(c.UID, c.ReleaseNamespace())
-	return running, here, nil
+	r.places.countOthers(o)
+	return nil
 }
 
 // takePlace takes a place for a Job that is created next, and returns what frees it if it is not created. Without a free place that is nil,
@@ -87,7 +105,7 @@ func (r *Reconciler) takePlace(ctx context.Context, o *observation, job string) 
 	if err := r.refreshPlaces(ctx); err != nil {
 		return nil, err
 	}
-	if o.running, o.runningHere = p.others(c.UID, c.ReleaseNamespace()); o.isQueued() {
+	if p.countOthers(o); o.isQueued() {
 		return nil, nil
 	}
 	if p.taken[c.UID].job == job {

@@ -128,15 +128,19 @@ func stripMeta(m *metav1.ObjectMeta) metav1.ObjectMeta {
 
 // SetupWithManager watches what passes read. own and paused are the caches of Own and PauseConfig.
 func (r *Reconciler) SetupWithManager(mgr ctrl.Manager, own, paused cache.Cache) error {
-	owner := handler.EnqueueRequestsFromMapFunc(r.ownerOf)
+	wake := handler.EnqueueRequestsFromMapFunc
 	return errors.Join(mgr.Add(orphanSweep{r}), ctrl.NewControllerManagedBy(mgr).
 		Named("collector").
 		WithOptions(controller.Options{MaxConcurrentReconciles: workers, NewQueue: fairqueue.New(workers, r.everything)}).
 		For(&sondev1.Collector{}, builder.WithPredicates(predicate.Or(predicate.GenerationChangedPredicate{}, predicate.AnnotationChangedPredicate{}))).
 		Watches(&sondev1.Collector{}, handler.Funcs{DeleteFunc: r.collectorDeleted}).
-		WatchesRawSource(source.Kind(own, client.Object(&batchv1.Job{}), owner)).
-		WatchesRawSource(source.Kind(own, client.Object(&corev1.Pod{}), owner)).
-		WatchesRawSource(source.Kind(paused, client.Object(&corev1.ConfigMap{}), handler.EnqueueRequestsFromMapFunc(func(ctx context.Context, _ client.Object) []reconcile.Request { return r.everything(ctx) }))).
+		WatchesRawSource(source.Kind(own, client.Object(&batchv1.Job{}), wake(r.jobChanged))).
+		WatchesRawSource(source.Kind(own, client.Object(&corev1.Pod{}), wake(r.ownerOf))).
+		WatchesRawSource(source.Func(func(_ context.Context, q queue) error {
+			r.enqueue = q.Add
+			return nil
+		})).
+		WatchesRawSource(source.Kind(paused, client.Object(&corev1.ConfigMap{}), wake(func(ctx context.Context, _ client.Object) []reconcile.Request { return r.everything(ctx) }))).
 		Complete(r.Watchdog.Watch("collector", r)))
 }
 
