@@ -71,7 +71,7 @@ func (r *Reconciler) SetupWithManager(mgr ctrl.Manager) error {
 	created := builder.WithPredicates(predicate.Funcs{UpdateFunc: never, DeleteFunc: func(event.DeleteEvent) bool { return false }})
 	b := ctrl.NewControllerManagedBy(mgr).
 		Named(r.Kind.controller()).
-		WithOptions(controller.Options{MaxConcurrentReconciles: workers, NewQueue: fairqueue.New(workers)}).
+		WithOptions(controller.Options{MaxConcurrentReconciles: workers, NewQueue: fairqueue.New(workers, r.everything)}).
 		For(r.Kind.New(), builder.WithPredicates(predicate.Or(predicate.GenerationChangedPredicate{}, predicate.AnnotationChangedPredicate{}))).
 		Watches(&batchv1.Job{}, r.throttled(r.ownersOf), builder.WithPredicates(predicate.Funcs{UpdateFunc: slim.JobChanged})).
 		Watches(&corev1.Pod{}, r.recording(wakes, r.throttled(r.capturesOf(wakes))), builder.WithPredicates(predicate.Funcs{UpdateFunc: slim.PodChanged})).
@@ -95,6 +95,18 @@ func (r *Reconciler) SetupWithManager(mgr ctrl.Manager) error {
 		b = b.WatchesMetadata(target.Metadata(workload), wake(wakes.Workload(workload)), identity)
 	}
 	return b.Complete(r.Watchdog.Watch(r.Kind.controller(), r))
+}
+
+// everything wakes all captures of the kind, also those that have ended.
+func (r *Reconciler) everything(ctx context.Context) []reconcile.Request {
+	var requests []reconcile.Request
+	err := r.Kind.Each(ctx, r.Client, func(owner sondev1.AgentJobOwner) {
+		requests = append(requests, reconcile.Request{NamespacedName: client.ObjectKeyFromObject(owner)})
+	})
+	if err != nil {
+		ctrl.LoggerFrom(ctx).Error(err, "Listing captures failed", "kind", r.Kind.Name)
+	}
+	return requests
 }
 
 // ownersOf wakes the capture that an object belongs to. Captures of two kinds may have the same name, so it compares the kind.

@@ -27,6 +27,9 @@ const (
 	maxWriteDelay    = 5 * time.Second
 )
 
+// maxThrottled bounds the captures that are known. A pass forgets a capture that is gone, but a replica that does not lead makes none.
+const maxThrottled = 10_000
+
 // throttle delays the passes and the status writes of large captures. No decision depends on it: losing its state costs at most
 // one pass or write too many.
 type throttle struct {
@@ -66,7 +69,10 @@ func (t *throttle) forget(key types.NamespacedName) {
 func (t *throttle) change(key types.NamespacedName, update func(k *throttleState, now time.Time)) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	k := t.known[key]
+	k, ok := t.known[key]
+	if !ok && len(t.known) >= maxThrottled {
+		clear(t.known)
+	}
 	update(&k, t.clock.Now())
 	t.known[key] = k
 }

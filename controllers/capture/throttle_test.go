@@ -2,6 +2,7 @@ package capture
 
 import (
 	"slices"
+	"strconv"
 	"testing"
 	"time"
 
@@ -48,6 +49,17 @@ func TestPassDelay(t *testing.T) {
 				t.Errorf("state of a deleted capture is kept: %v", p.known)
 			}
 		})
+	}
+}
+
+// TestThrottleOfAStandby checks that a replica that only watches keeps a bounded number of captures.
+func TestThrottleOfAStandby(t *testing.T) {
+	p := newThrottle(clocktesting.NewFakeClock(dawn))
+	for i := range 3 * maxThrottled / 2 {
+		p.passDelay(types.NamespacedName{Namespace: "shop", Name: strconv.Itoa(i)})
+	}
+	if len(p.known) > maxThrottled {
+		t.Errorf("%d captures are known, want at most %d", len(p.known), maxThrottled)
 	}
 }
 

@@ -4,20 +4,16 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
-	"strings"
+	"net/http"
 
 	authorizationv1 "k8s.io/api/authorization/v1"
 	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/apimachinery/pkg/util/validation"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	sondev1 "github.com/sonde-operator/sonde/api/v1alpha1"
-	"github.com/sonde-operator/sonde/internal/naming"
 	"github.com/sonde-operator/sonde/internal/operator/audit"
 	"github.com/sonde-operator/sonde/internal/operator/gone"
 	"github.com/sonde-operator/sonde/internal/operator/sweep"
@@ -31,7 +27,7 @@ func (r *Reconciler) start(ctx context.Context, o *observation, p plan) (plan, e
 		return other, err
 	}
 	if running, err := r.runsUnseen(ctx, o); running || err != nil {
-		p.start, p.after = false, anchorDelay
+		p.start, p.after = false, o.growing(anchorDelay)
 		return p, err
 	}
 	anchor, other, err := r.anchor(ctx, o)
@@ -42,27 +38,51 @@ func (r *Reconciler) start(ctx context.Context, o *observation, p plan) (plan, e
 	if last := o.last(); last != nil {
 		number = max(number, last.number+1)
 	}
-	secret, err := BuildSecret(c, anchor, number)
+	leave, err := r.takePlace(ctx, o, runName(c, number))
 	if err != nil {
 		return p, err
 	}
-	job := BuildJob(c, anchor, number, r.Image)
-	err = r.Create(ctx, secret, fieldOwner)
-	if apierrors.IsAlreadyExists(err) {
-		return p, r.dropSecret(ctx, secret)
+	if leave == nil { // others were faster
+		return planFor(o), nil
 	}
+	return r.run(ctx, o, p, anchor, number, leave)
+}
+
+// run creates the Secret and the Job of a run, which has a place that it leaves if there is no Job.
+func (r *Reconciler) run(ctx context.Context, o *observation, p plan, anchor *corev1.ConfigMap, number int64, leave func()) (plan, error) {
+	c := o.collector
+	secret, err := BuildSecret(c, anchor, number)
 	if err != nil {
+		leave()
+		return p, err
+	}
+	if err := r.Create(ctx, secret, fieldOwner); err != nil {
+		leave()
+		if apierrors.IsAlreadyExists(err) {
+			return p, r.dropSecret(ctx, secret)
+		}
 		return r.refusedWrite(o, fmt.Errorf("create Secret %s: %w", secret.Name, err))
 	}
+	job := BuildJob(c, anchor, number, r.Image)
 	if err := r.Create(ctx, job, fieldOwner); err != nil {
+		if isRefusal(err) {
+			leave()
+		}
 		return r.refusedWrite(o, fmt.Errorf("create Job %s: %w", job.Name, err))
 	}
+	r.created(c, job)
 	c.Status.Job, c.Status.Runs, c.Status.NextAttempt = job.Name, number, nil
 	o.audit(ctx, "Running Helm", audit.ReleaseStarted, "job", job.Name, "generation", c.Generation, "remedy", isSpent(c))
 	if p.state == reconciling {
 		p.message = "Job " + job.Name + " runs Helm"
 	}
 	return p, nil
+}
+
+// isRefusal reports whether an error shows that an object was not created. After others it may exist.
+func isRefusal(err error) bool {
+	var status apierrors.APIStatus
+	return errors.As(err, &status) && status.Status().Code >= http.StatusBadRequest && status.Status().Code < http.StatusInternalServerError
 }
 
 // runsUnseen reports whether the last Job that the status knows still runs, although the cache does not have it yet. The caches of
@@ -187,24 +207,25 @@ func (r *Reconciler) refusedWrite(o *observation, err error) (plan, error) {
 // anchor returns the anchor of the release, which it creates if it does not exist. Without one it returns a plan that waits.
 func (r *Reconciler) anchor(ctx context.Context, o *observation) (*corev1.ConfigMap, plan, error) {
 	c := o.collector
-	anchor, found := BuildAnchor(c), &corev1.ConfigMap{}
-	err := r.Live.Get(ctx, client.ObjectKeyFromObject(anchor), found)
-	if gone.Is(err) {
+	anchor := BuildAnchor(c)
+	found, err := r.readAnchor(ctx, client.ObjectKeyFromObject(anchor))
+	if err != nil {
+		p, err := r.refusedWrite(o, err)
+		return nil, p, err
+	}
+	if found == nil {
 		if err = r.Create(ctx, anchor, fieldOwner); err == nil {
 			return anchor, plan{}, nil
 		}
 		p, err := r.refusedWrite(o, fmt.Errorf("create ConfigMap %s: %w", anchor.Name, err))
 		return nil, p, err
 	}
-	if err != nil {
-		p, err := r.refusedWrite(o, fmt.Errorf("get ConfigMap %s: %w", anchor.Name, err))
-		return nil, p, err
-	}
 	if !found.DeletionTimestamp.IsZero() {
-		return nil, wait("the release of an earlier Collector is being removed"), nil
+		return nil, o.removing(), nil
 	}
 	if found.Labels[sondev1.LabelUID] == string(c.UID) {
-		return found, plan{}, nil
+		anchor.UID = found.UID
+		return anchor, plan{}, nil
 	}
 	removed, err := r.removeOrphan(ctx, found)
 	if apierrors.IsForbidden(err) {
@@ -214,7 +235,7 @@ func (r *Reconciler) anchor(ctx context.Context, o *observation) (*corev1.Config
 		return nil, plan{}, err
 	}
 	if removed {
-		return nil, wait("the release of an earlier Collector is being removed"), nil
+		return nil, o.removing(), nil
 	}
 	holder := "ConfigMap " + anchor.Name + ", which no Collector made"
 	if owner := found.Annotations[sondev1.AnnotationOwner]; owner != "" {
@@ -224,8 +245,9 @@ func (r *Reconciler) anchor(ctx context.Context, o *observation) (*corev1.Config
 		"release %s in namespace %s belongs to %s: choose another tenant.instance", c.ReleaseName(), c.ReleaseNamespace(), holder)}, nil
 }
 
-func wait(message string) plan {
-	return plan{state: reconciling, reason: sondev1.ReasonReleasing, message: message, after: anchorDelay}
+// removing waits for the end of an earlier release.
+func (o *observation) removing() plan {
+	return plan{state: reconciling, reason: sondev1.ReasonReleasing, message: "the release of an earlier Collector is being removed", after: o.growing(anchorDelay)}
 }
 
 // clean deletes the Secret of a run whose report this pass has read, and all earlier runs. The last Job stays, for its log.
@@ -242,103 +264,4 @@ func (r *Reconciler) clean(ctx context.Context, o *observation) error {
 		}
 	}
 	return errors.Join(errs...)
-}
-
-// maxOrphans of one namespace are looked at in a pass. Users can write Jobs that look like a Collector's, and each takes a request.
-const maxOrphans = 16
-
-// removeOrphans deletes the anchors of Collectors of a name that are gone, and with them their releases. Jobs show where they are.
-func (r *Reconciler) removeOrphans(ctx context.Context, key types.NamespacedName) error {
-	found, err := r.anchorsOf(ctx, key)
-	if err != nil {
-		return err
-	}
-	var failed error
-	for a, collector := range found {
-		if err := r.removeOrphanNamed(ctx, a, collector); err != nil && failed == nil {
-			failed = err
-		}
-	}
-	return failed
-}
-
-// anchorOf identifies an anchor.
-type anchorOf struct {
-	client.ObjectKey
-
-	uid types.UID
-}
-
-// anchorsOf returns the anchors that own Jobs of Collectors of a name, and the UIDs of these Collectors.
-func (r *Reconciler) anchorsOf(ctx context.Context, key types.NamespacedName) (map[anchorOf]string, error) {
-	var jobs batchv1.JobList
-	if err := r.Own.List(ctx, &jobs, client.UnsafeDisableDeepCopy); err != nil {
-		return nil, fmt.Errorf("list Jobs: %w", err)
-	}
-	found, here := map[anchorOf]string{}, map[string]int{}
-	for i := range jobs.Items {
-		job := &jobs.Items[i]
-		if job.Annotations[sondev1.AnnotationOwner] != key.String() || !job.DeletionTimestamp.IsZero() {
-			continue
-		}
-		for _, owner := range job.OwnerReferences {
-			if !isAnchor(owner) || here[job.Namespace] == maxOrphans {
-				continue
-			}
-			here[job.Namespace]++
-			found[anchorOf{client.ObjectKey{Namespace: job.Namespace, Name: owner.Name}, owner.UID}] = job.Labels[sondev1.LabelUID]
-		}
-	}
-	return found, nil
-}
-
-// isAnchor reports whether an owner may be an anchor. The API server does not check the names of owners.
-func isAnchor(owner metav1.OwnerReference) bool {
-	return owner.APIVersion == "v1" && owner.Kind == "ConfigMap" && strings.HasPrefix(owner.Name, anchorPrefix) &&
-		len(validation.IsDNS1123Subdomain(owner.Name)) == 0
-}
-
-// removeOrphanNamed deletes the anchor of a Collector with this UID, if the Collector is gone.
-func (r *Reconciler) removeOrphanNamed(ctx context.Context, a anchorOf, collector string) error {
-	var cached sondev1.CollectorList
-	if err := r.List(ctx, &cached, client.UnsafeDisableDeepCopy); err != nil {
-		return fmt.Errorf("list Collectors: %w", err)
-	}
-	if slices.ContainsFunc(cached.Items, func(c sondev1.Collector) bool { return string(c.UID) == collector }) {
-		return nil
-	}
-	anchor := &corev1.ConfigMap{}
-	if err := r.Live.Get(ctx, a.ObjectKey, anchor); err != nil {
-		return gone.Ignore(err)
-	}
-	if anchor.UID != a.uid {
-		return nil
-	}
-	_, err := r.removeOrphan(ctx, anchor)
-	return err
-}
-
-// removeOrphan deletes an anchor whose Collector is gone. It asks the API server: the cache may lag behind, and a release would be lost.
-func (r *Reconciler) removeOrphan(ctx context.Context, anchor *corev1.ConfigMap) (removed bool, err error) {
-	key, ok := naming.ParseOwner(anchor.Annotations[sondev1.AnnotationOwner])
-	if !ok || anchor.Labels[sondev1.LabelKind] != sondev1.CollectorKind {
-		return false, nil // a user's
-	}
-	owner := &sondev1.Collector{}
-	err = r.Live.Get(ctx, key, owner)
-	switch {
-	case err == nil && string(owner.UID) == anchor.Labels[sondev1.LabelUID]:
-		return false, nil
-	case gone.Ignore(err) != nil:
-		return false, fmt.Errorf("get Collector %s: %w", key, err)
-	}
-	return true, sweep.Delete(ctx, r.Client, anchor)
-}
-
-// ignoreForbidden drops a refusal. The admin of the namespace has closed it, so what is there stays.
-func ignoreForbidden(err error) error {
-	if apierrors.IsForbidden(err) {
-		return nil
-	}
-	return err
 }

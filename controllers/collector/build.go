@@ -32,6 +32,7 @@ const (
 	annotationRelease = "monitoring.openshift.tpg/release"
 
 	defaultTimeout = 5 * time.Minute
+	maxTimeout     = time.Hour // by the schema
 	defaultRetries = 3
 	// defaultInterval between looking for drift.
 	defaultInterval = 10 * time.Minute
@@ -172,6 +173,11 @@ func timeout(a *sondev1.CollectorAction) time.Duration {
 	return d
 }
 
+// deadlineOf a Collector's Jobs.
+func deadlineOf(c *sondev1.Collector) time.Duration {
+	return max(timeout(c.Spec.Install), timeout(c.Spec.Upgrade)) + extraTime
+}
+
 // BuildSecret returns the Secret that hands the request to a Job.
 func BuildSecret(c *sondev1.Collector, anchor *corev1.ConfigMap, number int64) (*corev1.Secret, error) {
 	b, err := json.Marshal(BuildRequest(c, anchor))
@@ -187,7 +193,6 @@ func BuildSecret(c *sondev1.Collector, anchor *corev1.ConfigMap, number int64) (
 
 // BuildJob returns the Job that runs the releaser once.
 func BuildJob(c *sondev1.Collector, anchor *corev1.ConfigMap, number int64, image string) *batchv1.Job {
-	deadline := max(timeout(c.Spec.Install), timeout(c.Spec.Upgrade)) + extraTime
 	return &batchv1.Job{
 		ObjectMeta: metav1.ObjectMeta{
 			Namespace: anchor.Namespace, Name: runName(c, number), Labels: labelsOf(c), OwnerReferences: ownedBy(anchor),
@@ -201,7 +206,7 @@ func BuildJob(c *sondev1.Collector, anchor *corev1.ConfigMap, number int64, imag
 			// A Pod that fails is not replaced: two releasers would not know of each other.
 			BackoffLimit: new(int32(0)), Completions: new(int32(1)), Parallelism: new(int32(1)),
 			PodReplacementPolicy:  new(batchv1.Failed),
-			ActiveDeadlineSeconds: new(int64(deadline / time.Second)),
+			ActiveDeadlineSeconds: new(int64(deadlineOf(c) / time.Second)),
 			Template: corev1.PodTemplateSpec{
 				ObjectMeta: metav1.ObjectMeta{Labels: labelsOf(c), Annotations: map[string]string{
 					sondev1.AnnotationOwner: naming.Owner(c), annotationRelease: c.ReleaseName(), "openshift.io/required-scc": "restricted-v2",

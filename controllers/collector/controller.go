@@ -6,6 +6,9 @@
 //	record.go   the report of a Job, as it goes into the status
 //	plan.go     what follows: pure
 //	act.go      what a pass writes
+//	places.go   how many Jobs run
+//	waiting.go  which Collector runs next
+//	orphans.go  releases whose Collector is gone
 //	report.go   conditions and Events
 //	build.go    the objects
 //	setup.go    caches and watches
@@ -21,14 +24,17 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/events"
 	"k8s.io/utils/clock"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	sondev1 "github.com/sonde-operator/sonde/api/v1alpha1"
 	"github.com/sonde-operator/sonde/internal/operator/access"
 	"github.com/sonde-operator/sonde/internal/operator/audit"
+	"github.com/sonde-operator/sonde/internal/operator/gone"
 	"github.com/sonde-operator/sonde/internal/operator/health"
 	"github.com/sonde-operator/sonde/internal/operator/pass"
 	"github.com/sonde-operator/sonde/internal/wire/text"
@@ -37,16 +43,12 @@ import (
 // fieldOwner of the status.
 const fieldOwner = client.FieldOwner("sonde-collector")
 
-// maxRunning Jobs at the same time, of all Collectors: each renders a chart on some node, and waits for Pods. A namespace has at most as
-// many as stay free for others: 10 if it is alone, 7 of two.
-const maxRunning = 20
-
 // Rights reviews the right to create Jobs.
 type Rights interface {
 	ReviewJobs(ctx context.Context, who access.Requester, namespace string) (access.Decision, error)
 }
 
-// Reconciler keeps the release of each Collector. No decision depends on state from earlier passes.
+// Reconciler keeps the release of each Collector. No decision about a release depends on state from earlier passes.
 type Reconciler struct {
 	// Client reads Collectors from the cache, which lacks most of the spec (target.Strip).
 	client.Client
@@ -69,6 +71,11 @@ type Reconciler struct {
 	Recorder events.EventRecorder
 	Clock    clock.PassiveClock
 	Watchdog *health.Watchdog
+
+	deleted deletedCollectors
+	places  places
+	// enqueue adds a request to the controller's queue.
+	enqueue func(reconcile.Request)
 }
 
 // +kubebuilder:rbac:groups=monitoring.openshift.tpg,resources=collectors,verbs=get;list;watch
@@ -82,48 +89,73 @@ type Reconciler struct {
 
 // Reconcile makes one pass over a Collector.
 func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result, error) {
-	c := &sondev1.Collector{}
-	err := r.Get(ctx, req.NamespacedName, c) // without most of the spec
-	if err == nil {
-		c = &sondev1.Collector{} // decoding leaves fields that the answer lacks
-		err = r.Live.Get(ctx, req.NamespacedName, c)
-	}
+	cached := &sondev1.Collector{}
+	err := r.Get(ctx, req.NamespacedName, cached) // without most of the spec
 	if apierrors.IsNotFound(err) {
-		err := r.removeOrphans(ctx, req.NamespacedName)
-		if apierrors.IsForbidden(err) { // the namespace is closed, and may be opened again
-			return ctrl.Result{RequeueAfter: maxClosedDelay}, nil
-		}
-		return ctrl.Result{}, err
+		return r.leave(ctx, req.NamespacedName)
 	}
 	if err != nil {
 		return ctrl.Result{}, fmt.Errorf("get Collector: %w", err)
 	}
-	if !c.DeletionTimestamp.IsZero() {
-		return ctrl.Result{}, nil
-	}
-	// Of an earlier Collector with this name. Users can write Jobs that look like its own, so an error must not end the pass.
-	if err := r.removeOrphans(ctx, req.NamespacedName); err != nil {
+	// Of an earlier Collector with this name. It may have been in a namespace that is closed now, so an error must not end the pass.
+	if err := r.removeDeleted(ctx, req.NamespacedName); err != nil {
 		ctrl.LoggerFrom(ctx).Info("Removing an earlier Collector's release failed", "reason", text.Ellipsis(err.Error(), maxText))
+	}
+	if waits, err := r.waits(ctx, cached); err != nil || waits {
+		return ctrl.Result{RequeueAfter: queuedDelay}, err
+	}
+	c := &sondev1.Collector{}
+	if err := r.Live.Get(ctx, req.NamespacedName, c); err != nil {
+		if gone.Is(err) { // the cache will show it
+			return ctrl.Result{}, nil
+		}
+		return ctrl.Result{}, fmt.Errorf("get Collector: %w", err)
+	}
+	planned, err := r.pass(ctx, c)
+	if err != nil {
+		return pass.RequeueOnConflict(ctrl.Result{}, err)
+	}
+	r.places.settle(cached, planned.queued)
+	return ctrl.Result{RequeueAfter: planned.after}, r.callNext(ctx)
+}
+
+// leave follows the deletion of a Collector.
+func (r *Reconciler) leave(ctx context.Context, key types.NamespacedName) (ctrl.Result, error) {
+	r.places.forget(key)
+	if err := r.callNext(ctx); err != nil {
+		return ctrl.Result{}, err
+	}
+	err := r.removeDeleted(ctx, key)
+	if apierrors.IsForbidden(err) { // the namespace is closed, and may be opened again
+		return ctrl.Result{RequeueAfter: maxClosedDelay}, nil
+	}
+	return ctrl.Result{}, err
+}
+
+// pass follows a Collector as it is.
+func (r *Reconciler) pass(ctx context.Context, c *sondev1.Collector) (plan, error) {
+	if !c.DeletionTimestamp.IsZero() {
+		return plan{}, nil
 	}
 	before := c.DeepCopy()
 	o, err := r.observe(ctx, c)
 	if err != nil {
-		return ctrl.Result{}, err
+		return plan{}, err
 	}
 	record(o)
 	if err := r.clean(ctx, o); err != nil {
-		return ctrl.Result{}, err // before the status says that the report was read, and before another run starts
+		return plan{}, err // before the status says that the report was read, and before another run starts
 	}
 	planned := planFor(o)
 	if planned.start {
 		if planned, err = r.start(ctx, o, planned); err != nil {
-			return pass.RequeueOnConflict(ctrl.Result{}, err)
+			return plan{}, err
 		}
 	}
 	report(o, planned)
 	if !equality.Semantic.DeepEqual(before.Status, c.Status) {
 		if err := pass.PatchStatus(ctx, r.Client, c, before, &before.Status, &c.Status, fieldOwner); err != nil {
-			return pass.RequeueOnConflict(ctrl.Result{}, err)
+			return plan{}, err
 		}
 		r.recordEvents(before, c)
 		if ended := o.reported; ended != nil {
@@ -132,7 +164,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 				"outcome", ended.Outcome, "reason", ended.Reason, "revision", c.Status.Revision)
 		}
 	}
-	return ctrl.Result{RequeueAfter: planned.after}, nil
+	return planned, nil
 }
 
 // audit writes an audit record.
@@ -160,8 +192,10 @@ func (r *Reconciler) recordEvents(before, c *sondev1.Collector) {
 
 // Delays of passes that no watch wakes.
 const (
-	// queuedDelay before a Collector that waits for others looks again.
-	queuedDelay = 10 * time.Second
+	// queuedDelay before a Collector that waits for a place looks again, if nothing calls it.
+	queuedDelay = 5 * time.Minute
+	// strayDelay before a Collector looks again whether a Pod of an earlier Job still runs.
+	strayDelay = 10 * time.Second
 	// The operator's right in a namespace is reviewed again after a time that grows with how long it has been missing.
 	minClosedDelay = 10 * time.Second
 	maxClosedDelay = 2 * time.Minute

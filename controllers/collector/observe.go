@@ -31,7 +31,7 @@ type observation struct {
 	paused  bool
 	// runs of the Collector, the oldest first.
 	runs []run
-	// running and runningHere are other Collectors with a Job that runs, in all namespaces and in this one.
+	// running and runningHere are other Collectors with a Job that runs, in all namespaces and in that of the release.
 	running, runningHere int
 	// stray says which releaser of this release still runs although its Job is gone.
 	stray string
@@ -64,6 +64,9 @@ func (r *Reconciler) observe(ctx context.Context, c *sondev1.Collector) (*observ
 	if o.paused, err = pause.Requested(ctx, r.PauseConfig, r.Namespace); err != nil {
 		return nil, err
 	}
+	if err := r.observePlaces(ctx, o); err != nil {
+		return nil, err
+	}
 	if err := r.observeJobs(ctx, o); err != nil {
 		return nil, err
 	}
@@ -72,17 +75,12 @@ func (r *Reconciler) observe(ctx context.Context, c *sondev1.Collector) (*observ
 
 func (r *Reconciler) observeJobs(ctx context.Context, o *observation) error {
 	var jobs batchv1.JobList
-	if err := r.Own.List(ctx, &jobs, client.UnsafeDisableDeepCopy); err != nil { // of the whole cluster
+	if err := r.Own.List(ctx, &jobs, client.InNamespace(o.collector.ReleaseNamespace()), client.UnsafeDisableDeepCopy); err != nil {
 		return fmt.Errorf("list Jobs: %w", err)
 	}
-	busy := map[releaser]bool{}
 	for i := range jobs.Items {
 		job := &jobs.Items[i]
-		uid := job.Labels[sondev1.LabelUID]
-		if uid != string(o.collector.UID) || job.Namespace != o.collector.ReleaseNamespace() {
-			if !jobEnded(job) && job.DeletionTimestamp.IsZero() {
-				busy[releaser{uid, job.Namespace}] = true
-			}
+		if job.Labels[sondev1.LabelUID] != string(o.collector.UID) {
 			continue
 		}
 		job = job.DeepCopy()
@@ -94,32 +92,6 @@ func (r *Reconciler) observeJobs(ctx context.Context, o *observation) error {
 		o.runs = append(o.runs, run{job: job, number: number, generation: generation, remedy: job.Annotations[annotationRemedy] == "true"})
 	}
 	slices.SortFunc(o.runs, func(a, b run) int { return cmp.Compare(a.number, b.number) })
-	return r.countRunning(ctx, o, busy)
-}
-
-// releaser is a Job that runs: the UID of its Collector, and its namespace.
-type releaser struct{ collector, namespace string }
-
-// countRunning counts the Collectors with a running Job. Users can write Jobs with the operator's labels: those of no Collector do not
-// count.
-func (r *Reconciler) countRunning(ctx context.Context, o *observation, busy map[releaser]bool) error {
-	if len(busy) == 0 {
-		return nil
-	}
-	var all sondev1.CollectorList
-	if err := r.List(ctx, &all, client.UnsafeDisableDeepCopy); err != nil {
-		return fmt.Errorf("list Collectors: %w", err)
-	}
-	for i := range all.Items {
-		c := &all.Items[i]
-		if !busy[releaser{string(c.UID), c.ReleaseNamespace()}] || c.UID == o.collector.UID {
-			continue
-		}
-		o.running++
-		if c.ReleaseNamespace() == o.collector.ReleaseNamespace() {
-			o.runningHere++
-		}
-	}
 	return nil
 }
 

@@ -18,6 +18,8 @@ type plan struct {
 	reason, message string
 	// start a run. act does so if rights and anchor allow it, and changes the state otherwise.
 	start bool
+	// queued: a run has to wait for those of other Collectors.
+	queued bool
 	// after is when the next pass is due without an event; zero if never.
 	after time.Duration
 }
@@ -66,7 +68,7 @@ func planFor(o *observation) plan {
 		return plan{state: reconciling, reason: sondev1.ReasonRetrying, message: message, after: s.NextAttempt.Sub(o.now)}
 	case o.isQueued():
 		return plan{
-			state: reconciling, reason: sondev1.ReasonQueued, after: queuedDelay,
+			state: reconciling, reason: sondev1.ReasonQueued, queued: true, after: queuedDelay,
 			message: fmt.Sprintf("Jobs of %d other Collectors run, %d of them in this namespace; this one follows", o.running, o.runningHere),
 		}
 	}
@@ -74,9 +76,7 @@ func planFor(o *observation) plan {
 }
 
 // isQueued reports whether a run has to wait for those of other Collectors.
-func (o *observation) isQueued() bool {
-	return o.runningHere >= maxRunning-o.running || o.running >= maxRunning
-}
+func (o *observation) isQueued() bool { return isFull(o.running, o.runningHere) }
 
 // released is the plan of a release that is as the spec says. Its objects may have to be looked at; until then it counts as ready.
 func (o *observation) released() plan {
@@ -84,7 +84,7 @@ func (o *observation) released() plan {
 	switch {
 	case !o.lookIsDue():
 	case o.isQueued():
-		p.after = queuedDelay
+		p.queued, p.after = true, queuedDelay
 	default:
 		p.start, p.after = true, 0
 	}
@@ -126,6 +126,15 @@ func (o *observation) lookIsDue() bool {
 	return looksForDrift(o.collector) && !o.now.Before(s.Checked.Add(intervalOf(o.collector)))
 }
 
+// growing is a delay that grows with how long the Collector has been reconciled: users can hold what it waits for.
+func (o *observation) growing(least time.Duration) time.Duration {
+	c := condition(o.collector, sondev1.ConditionReconciling)
+	if c == nil || c.Status != metav1.ConditionTrue {
+		return least
+	}
+	return min(max(o.now.Sub(c.LastTransitionTime.Time)/4, least), maxClosedDelay)
+}
+
 // slowStart is how long a Pod may take to start before the status says so.
 const slowStart = 30 * time.Second
 
@@ -149,7 +158,7 @@ func (o *observation) busy() (plan, bool) {
 			p.message += "; its Pod has not started: the Events of the Job and of its Pod say why"
 		}
 	case o.stray != "":
-		p.message, p.after = "Pod "+o.stray+" of an earlier Job still runs", queuedDelay
+		p.message, p.after = "Pod "+o.stray+" of an earlier Job still runs", o.growing(strayDelay)
 	default:
 		return p, false
 	}

@@ -140,7 +140,7 @@ func TestPlan(t *testing.T) {
 		"some run here":                   {observed: []set{func(o *observation) { o.running, o.runningHere = maxRunning/2, maxRunning/2-1 }}, state: reconciling, reason: sondev1.ReasonReleasing, start: true},
 		"two namespaces have their share": {observed: []set{func(o *observation) { o.running, o.runningHere = 13, 7 }}, state: reconciling, reason: sondev1.ReasonQueued, after: queuedDelay},
 		"a third one still has room":      {observed: []set{func(o *observation) { o.running, o.runningHere = 14, 0 }}, state: reconciling, reason: sondev1.ReasonReleasing, start: true},
-		"a stray Pod":                     {observed: []set{func(o *observation) { o.stray = "p" }}, state: reconciling, reason: sondev1.ReasonReleasing, after: queuedDelay},
+		"a stray Pod":                     {observed: []set{func(o *observation) { o.stray = "p" }}, state: reconciling, reason: sondev1.ReasonReleasing, after: strayDelay},
 		"stalled, asked again": {observed: []set{status(func(s *sondev1.CollectorStatus) { s.StalledGeneration = 2 }), func(o *observation) {
 			o.collector.Annotations = map[string]string{sondev1.AnnotationRetry: "now"}
 		}}, state: reconciling, reason: sondev1.ReasonReleasing, start: true},

@@ -2,6 +2,7 @@ package collector
 
 import (
 	"context"
+	"errors"
 	"fmt"
 
 	batchv1 "k8s.io/api/batch/v1"
@@ -11,6 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/rest"
 	toolscache "k8s.io/client-go/tools/cache"
+	"k8s.io/client-go/util/workqueue"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/builder"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
@@ -24,6 +26,7 @@ import (
 	sondev1 "github.com/sonde-operator/sonde/api/v1alpha1"
 	"github.com/sonde-operator/sonde/internal/naming"
 	"github.com/sonde-operator/sonde/internal/operator/fairqueue"
+	"github.com/sonde-operator/sonde/internal/operator/gone"
 	"github.com/sonde-operator/sonde/internal/operator/paging"
 	"github.com/sonde-operator/sonde/internal/wire/release"
 	"github.com/sonde-operator/sonde/internal/wire/text"
@@ -125,33 +128,53 @@ func stripMeta(m *metav1.ObjectMeta) metav1.ObjectMeta {
 
 // SetupWithManager watches what passes read. own and paused are the caches of Own and PauseConfig.
 func (r *Reconciler) SetupWithManager(mgr ctrl.Manager, own, paused cache.Cache) error {
-	owner := handler.EnqueueRequestsFromMapFunc(ownerOf)
-	return ctrl.NewControllerManagedBy(mgr).
+	wake := handler.EnqueueRequestsFromMapFunc
+	return errors.Join(mgr.Add(orphanSweep{r}), ctrl.NewControllerManagedBy(mgr).
 		Named("collector").
-		WithOptions(controller.Options{MaxConcurrentReconciles: workers, NewQueue: fairqueue.New(workers)}).
+		WithOptions(controller.Options{MaxConcurrentReconciles: workers, NewQueue: fairqueue.New(workers, r.everything)}).
 		For(&sondev1.Collector{}, builder.WithPredicates(predicate.Or(predicate.GenerationChangedPredicate{}, predicate.AnnotationChangedPredicate{}))).
-		WatchesRawSource(source.Kind(own, client.Object(&batchv1.Job{}), owner)).
-		WatchesRawSource(source.Kind(own, client.Object(&corev1.Pod{}), owner)).
-		WatchesRawSource(source.Kind(paused, client.Object(&corev1.ConfigMap{}), handler.EnqueueRequestsFromMapFunc(r.everything))).
-		Complete(r.Watchdog.Watch("collector", r))
+		Watches(&sondev1.Collector{}, handler.Funcs{DeleteFunc: r.collectorDeleted}).
+		WatchesRawSource(source.Kind(own, client.Object(&batchv1.Job{}), wake(r.jobChanged))).
+		WatchesRawSource(source.Kind(own, client.Object(&corev1.Pod{}), wake(r.ownerOf))).
+		WatchesRawSource(source.Func(func(_ context.Context, q queue) error {
+			r.enqueue = q.Add
+			return nil
+		})).
+		WatchesRawSource(source.Kind(paused, client.Object(&corev1.ConfigMap{}), wake(func(ctx context.Context, _ client.Object) []reconcile.Request { return r.everything(ctx) }))).
+		Complete(r.Watchdog.Watch("collector", r)))
 }
 
-// ownerOf wakes the Collector that a Job or a Pod belongs to.
-func ownerOf(_ context.Context, o client.Object) []reconcile.Request {
-	if key, ok := naming.ParseOwner(o.GetAnnotations()[sondev1.AnnotationOwner]); ok {
-		return []reconcile.Request{{NamespacedName: key}}
+// queue of the controller.
+type queue = workqueue.TypedRateLimitingInterface[reconcile.Request]
+
+// ownerOf wakes the Collector that a Job or a Pod belongs to. Users can name any owner in objects of theirs: one that does not exist would
+// take a pass, and one of another namespace would take that namespace's turn.
+func (r *Reconciler) ownerOf(ctx context.Context, o client.Object) []reconcile.Request {
+	key, ok := naming.ParseOwner(o.GetAnnotations()[sondev1.AnnotationOwner])
+	if !ok {
+		return nil
 	}
-	return nil
+	c := &sondev1.Collector{}
+	if err := r.Get(ctx, key, c); err != nil {
+		if !gone.Is(err) {
+			ctrl.LoggerFrom(ctx).Error(err, "Reading the Collector of an object failed")
+		}
+		return nil
+	}
+	if string(c.UID) != o.GetLabels()[sondev1.LabelUID] || c.ReleaseNamespace() != o.GetNamespace() {
+		return nil
+	}
+	return []reconcile.Request{{NamespacedName: key}}
 }
 
-// everything wakes all Collectors.
-func (r *Reconciler) everything(ctx context.Context, _ client.Object) []reconcile.Request {
+// everything wakes all Collectors, and those that are gone and left a release.
+func (r *Reconciler) everything(ctx context.Context) []reconcile.Request {
 	var all sondev1.CollectorList
 	if err := r.List(ctx, &all, client.UnsafeDisableDeepCopy); err != nil {
 		ctrl.LoggerFrom(ctx).Error(err, "Listing Collectors failed")
 		return nil
 	}
-	requests := make([]reconcile.Request, 0, len(all.Items))
+	requests := r.deleted.requests()
 	for i := range all.Items {
 		requests = append(requests, reconcile.Request{NamespacedName: client.ObjectKeyFromObject(&all.Items[i])})
 	}

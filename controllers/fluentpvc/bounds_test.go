@@ -183,3 +183,34 @@ func TestPodsThatWakeBindings(t *testing.T) {
 		t.Errorf("with a binding signed wakes %d, forged %d, without an annotation %d; want 1 each", wakes(signed), wakes(forged), wakes(copied))
 	}
 }
+
+// TestForgedOwnersWakeNobody: a claim or a Job wakes the owner that it names only if that one, or its claim, exists in the object's own
+// namespace.
+func TestForgedOwnersWakeNobody(t *testing.T) {
+	w, delPod, delBinding, _ := bound(t)
+	woken := func(owner string) (by []string) {
+		meta := metav1.ObjectMeta{Namespace: "shop", Name: "forged", Labels: map[string]string{sondev1.LabelKind: KindBinding}, Annotations: map[string]string{sondev1.AnnotationOwner: owner}}
+		for _, o := range []client.Object{&batchv1.Job{ObjectMeta: meta}, &corev1.PersistentVolumeClaim{ObjectMeta: meta}} {
+			for _, r := range w.r.ownerOf(t.Context(), o) {
+				by = append(by, r.String())
+			}
+		}
+		return by
+	}
+	for i := range 1000 {
+		for _, owner := range []string{fmt.Sprint("shop/made-up-", i), fmt.Sprint("other/made-up-", i), "other/" + claimName} {
+			if got := woken(owner); len(got) > 0 {
+				t.Fatalf("owner %s wakes %s", owner, got)
+			}
+		}
+	}
+	both := []string{"shop/" + claimName, "shop/" + claimName}
+	if diff := cmp.Diff(both, woken("shop/"+claimName)); diff != "" {
+		t.Errorf("a binding (-want +got):\n%s", diff)
+	}
+	delBinding()
+	delPod()
+	if diff := cmp.Diff(both, woken("shop/"+claimName)); diff != "" {
+		t.Errorf("a claim whose binding was deleted (-want +got):\n%s", diff)
+	}
+}

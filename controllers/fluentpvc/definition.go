@@ -16,12 +16,14 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/builder"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/controller"
 	"sigs.k8s.io/controller-runtime/pkg/handler"
 	"sigs.k8s.io/controller-runtime/pkg/predicate"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 	"sigs.k8s.io/controller-runtime/pkg/source"
 
 	sondev1 "github.com/sonde-operator/sonde/api/v1alpha1"
+	"github.com/sonde-operator/sonde/internal/operator/fairqueue"
 	"github.com/sonde-operator/sonde/internal/operator/gate"
 	"github.com/sonde-operator/sonde/internal/operator/health"
 	"github.com/sonde-operator/sonde/internal/operator/pass"
@@ -49,23 +51,30 @@ type DefinitionReconciler struct {
 
 // SetupWithManager watches FluentPVCs and the webhook configuration. configuration is the cache of Configuration.
 func (r *DefinitionReconciler) SetupWithManager(mgr ctrl.Manager, configuration cache.Cache) error {
-	all := handler.EnqueueRequestsFromMapFunc(func(ctx context.Context, _ client.Object) []reconcile.Request {
-		var list sondev1.FluentPVCList
-		if err := r.List(ctx, &list, client.UnsafeDisableDeepCopy); err != nil {
-			ctrl.LoggerFrom(ctx).Error(err, "Listing FluentPVCs failed")
-		}
-		requests := make([]reconcile.Request, len(list.Items))
-		for i := range list.Items {
-			requests[i].NamespacedName = client.ObjectKeyFromObject(&list.Items[i])
-		}
-		return requests
-	})
+	all := handler.EnqueueRequestsFromMapFunc(func(ctx context.Context, _ client.Object) []reconcile.Request { return r.everything(ctx) })
 	changed := predicate.Or(predicate.GenerationChangedPredicate{}, predicate.AnnotationChangedPredicate{})
 	return ctrl.NewControllerManagedBy(mgr).
 		Named("fluentpvc-definition").
+		WithOptions(controller.Options{MaxConcurrentReconciles: definitionWorkers, NewQueue: fairqueue.New(definitionWorkers, r.everything)}).
 		For(&sondev1.FluentPVC{}, builder.WithPredicates(changed)).
 		WatchesRawSource(source.Kind(configuration, client.Object(&admissionregistrationv1.MutatingWebhookConfiguration{}), all)).
 		Complete(r.Watchdog.Watch("fluentpvc definition", r))
+}
+
+// definitionWorkers are two, the least that package fairqueue has: FluentPVCs have no namespace, so one works.
+const definitionWorkers = 2
+
+// everything wakes all FluentPVCs.
+func (r *DefinitionReconciler) everything(ctx context.Context) []reconcile.Request {
+	var list sondev1.FluentPVCList
+	if err := r.List(ctx, &list, client.UnsafeDisableDeepCopy); err != nil {
+		ctrl.LoggerFrom(ctx).Error(err, "Listing FluentPVCs failed")
+	}
+	requests := make([]reconcile.Request, len(list.Items))
+	for i := range list.Items {
+		requests[i].NamespacedName = client.ObjectKeyFromObject(&list.Items[i])
+	}
+	return requests
 }
 
 // Reconcile writes the condition of one FluentPVC.

@@ -127,7 +127,7 @@ func (m *replica) wakesOf(c memapi.Change) []reconcile.Request {
 	case "Namespace":
 		return memapi.Mapped(c, predicate.Funcs{CreateFunc: func(event.CreateEvent) bool { return false }, DeleteFunc: func(event.DeleteEvent) bool { return false }}, by(m.r.bindingsIn))
 	case "PersistentVolumeClaim", "Job":
-		return memapi.Mapped(c, predicate.Funcs{}, by(ownerOf))
+		return memapi.Mapped(c, predicate.Funcs{}, by(m.r.ownerOf))
 	default:
 		return memapi.Mapped(c, predicate.Funcs{}, by(m.r.waiting))
 	}

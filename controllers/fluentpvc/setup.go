@@ -181,7 +181,7 @@ func stripMeta(m *metav1.ObjectMeta) metav1.ObjectMeta {
 
 // SetupWithManager watches what passes read, so that none has to poll. own and paused are the caches of Own and PauseConfig.
 func (r *Reconciler) SetupWithManager(mgr ctrl.Manager, own, paused cache.Cache) error {
-	owner := handler.EnqueueRequestsFromMapFunc(ownerOf)
+	owner := handler.EnqueueRequestsFromMapFunc(r.ownerOf)
 	ended := builder.WithPredicates(predicate.Funcs{
 		CreateFunc: func(event.CreateEvent) bool { return false },
 		DeleteFunc: func(event.DeleteEvent) bool { return false },
@@ -190,7 +190,7 @@ func (r *Reconciler) SetupWithManager(mgr ctrl.Manager, own, paused cache.Cache)
 	namespaces.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("Namespace"))
 	return ctrl.NewControllerManagedBy(mgr).
 		Named("fluentpvc").
-		WithOptions(controller.Options{MaxConcurrentReconciles: workers, NewQueue: fairqueue.New(workers)}).
+		WithOptions(controller.Options{MaxConcurrentReconciles: workers, NewQueue: fairqueue.New(workers, r.everything)}).
 		For(&sondev1.FluentPVCBinding{}, builder.WithPredicates(predicate.Funcs{UpdateFunc: bindingChanged})).
 		Watches(&corev1.Pod{}, handler.EnqueueRequestsFromMapFunc(r.bindingsOf), builder.WithPredicates(predicate.Funcs{UpdateFunc: slim.PodChanged})).
 		Watches(&sondev1.FluentPVC{}, handler.EnqueueRequestsFromMapFunc(r.waiting), builder.WithPredicates(predicate.Funcs{
@@ -203,12 +203,24 @@ func (r *Reconciler) SetupWithManager(mgr ctrl.Manager, own, paused cache.Cache)
 		Complete(r.Watchdog.Watch("fluentpvc", r))
 }
 
-// ownerOf wakes the binding that a claim or a Job belongs to.
-func ownerOf(_ context.Context, o client.Object) []reconcile.Request {
-	if key, ok := naming.ParseOwner(o.GetAnnotations()[sondev1.AnnotationOwner]); ok && key.Namespace == o.GetNamespace() {
-		return []reconcile.Request{{NamespacedName: key}}
+// ownerOf wakes the binding that a claim or a Job belongs to, or the claim whose binding was lost. Users can name any owner in objects of
+// theirs: one that does not exist would take a pass.
+func (r *Reconciler) ownerOf(ctx context.Context, o client.Object) []reconcile.Request {
+	key, ok := naming.ParseOwner(o.GetAnnotations()[sondev1.AnnotationOwner])
+	if !ok || key.Namespace != o.GetNamespace() {
+		return nil
 	}
-	return nil
+	found, err := read(ctx, r.Client, key, &sondev1.FluentPVCBinding{})
+	if err == nil && !found {
+		found, err = read(ctx, r.Own, key, &corev1.PersistentVolumeClaim{})
+	}
+	if err != nil {
+		ctrl.LoggerFrom(ctx).Error(err, "Reading the owner of an object failed")
+	}
+	if !found {
+		return nil
+	}
+	return []reconcile.Request{{NamespacedName: key}}
 }
 
 // bindingsOf wakes the claim that a Pod's annotation names, if the Pod has it, and the bindings of its other claims.
@@ -232,15 +244,20 @@ func (r *Reconciler) bindingsIn(ctx context.Context, o client.Object) []reconcil
 	return r.bindings(ctx, client.InNamespace(o.GetName()))
 }
 
-// waiting wakes all bindings, all claims, which may have lost theirs, and all Pods that wait for theirs.
+// waiting wakes everything when a FluentPVC is there again, or when the pause has ended.
 func (r *Reconciler) waiting(ctx context.Context, _ client.Object) []reconcile.Request {
+	return r.everything(ctx)
+}
+
+// everything wakes all bindings, all claims, which may have lost theirs, and all Pods that wait for theirs.
+func (r *Reconciler) everything(ctx context.Context) []reconcile.Request {
 	requests := r.bindings(ctx)
 	var claims corev1.PersistentVolumeClaimList
 	if err := r.Own.List(ctx, &claims, client.UnsafeDisableDeepCopy); err != nil {
 		ctrl.LoggerFrom(ctx).Error(err, "Listing claims failed")
 	}
 	for i := range claims.Items {
-		requests = append(requests, ownerOf(ctx, &claims.Items[i])...)
+		requests = append(requests, r.ownerOf(ctx, &claims.Items[i])...)
 	}
 	for n := range buckets {
 		var pods corev1.PodList

@@ -3,23 +3,29 @@
 package fairqueue
 
 import (
+	"context"
 	"slices"
 	"sync"
+	"sync/atomic"
+	"time"
 
 	"k8s.io/client-go/util/workqueue"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 )
 
 // New returns the NewQueue of a controller with this many workers, at least two. The requests of one namespace occupy all workers
-// but one: a pass may wait, for example for a keeper or for the API server.
-func New(workers int) func(string, workqueue.TypedRateLimiter[reconcile.Request]) workqueue.TypedRateLimitingInterface[reconcile.Request] {
+// but one: a pass may wait, for example for a keeper or for the API server. all returns the requests of all objects, from the cache.
+//
+// A replica that does not lead runs the watches of its controllers (EnableWarmup), and no workers. Its queue drops requests: it would
+// keep one for each object that ever was. When the workers start, it adds those of all.
+func New(workers int, all func(context.Context) []reconcile.Request) func(string, workqueue.TypedRateLimiter[reconcile.Request]) workqueue.TypedRateLimitingInterface[reconcile.Request] {
 	return func(name string, limiter workqueue.TypedRateLimiter[reconcile.Request]) workqueue.TypedRateLimitingInterface[reconcile.Request] {
 		order := newOrder(workers - 1)
 		ordered := workqueue.NewTypedWithConfig(workqueue.TypedQueueConfig[reconcile.Request]{Name: name, Queue: order})
-		return queue{workqueue.NewTypedRateLimitingQueueWithConfig(limiter, workqueue.TypedRateLimitingQueueConfig[reconcile.Request]{
+		return &queue{TypedRateLimitingInterface: workqueue.NewTypedRateLimitingQueueWithConfig(limiter, workqueue.TypedRateLimitingQueueConfig[reconcile.Request]{
 			Name:          name,
 			DelayingQueue: workqueue.NewTypedDelayingQueueWithConfig(workqueue.TypedDelayingQueueConfig[reconcile.Request]{Name: name, Queue: ordered}),
-		}), order}
+		}), order: order, all: all}
 	}
 }
 
@@ -27,11 +33,47 @@ func New(workers int) func(string, workqueue.TypedRateLimiter[reconcile.Request]
 type queue struct {
 	workqueue.TypedRateLimitingInterface[reconcile.Request]
 	order *order
+
+	all   func(context.Context) []reconcile.Request
+	begin sync.Once
+	works atomic.Bool // there are workers
+}
+
+// Get implements workqueue.TypedInterface. Workers call it, so there are some.
+func (q *queue) Get() (reconcile.Request, bool) {
+	q.begin.Do(func() {
+		q.works.Store(true) // first: the cache has each object whose request was dropped before
+		for _, r := range q.all(context.Background()) {
+			q.TypedRateLimitingInterface.Add(r)
+		}
+	})
+	return q.TypedRateLimitingInterface.Get()
+}
+
+// Add implements workqueue.TypedInterface.
+func (q *queue) Add(r reconcile.Request) {
+	if q.works.Load() {
+		q.TypedRateLimitingInterface.Add(r)
+	}
+}
+
+// AddAfter implements workqueue.TypedDelayingInterface.
+func (q *queue) AddAfter(r reconcile.Request, delay time.Duration) {
+	if q.works.Load() {
+		q.TypedRateLimitingInterface.AddAfter(r, delay)
+	}
+}
+
+// AddRateLimited implements workqueue.TypedRateLimitingInterface.
+func (q *queue) AddRateLimited(r reconcile.Request) {
+	if q.works.Load() {
+		q.TypedRateLimitingInterface.AddRateLimited(r)
+	}
 }
 
 // Done implements workqueue.TypedInterface. It wakes no other worker: the one that calls it gets the next request, which may be
 // the one that now may run.
-func (q queue) Done(r reconcile.Request) {
+func (q *queue) Done(r reconcile.Request) {
 	q.order.ended(r.Namespace)
 	q.TypedRateLimitingInterface.Done(r)
 }

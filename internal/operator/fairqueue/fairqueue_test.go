@@ -1,6 +1,7 @@
 package fairqueue
 
 import (
+	"context"
 	"fmt"
 	"testing"
 	"time"
@@ -13,6 +14,11 @@ import (
 
 // workers of the tests' controllers.
 const workers = 4
+
+// existing returns the requests of the objects that exist when the workers start.
+func existing(all ...reconcile.Request) func(context.Context) []reconcile.Request {
+	return func(context.Context) []reconcile.Request { return all }
+}
 
 func requestOf(namespace, name string) reconcile.Request {
 	return reconcile.Request{NamespacedName: types.NamespacedName{Namespace: namespace, Name: name}}
@@ -43,16 +49,17 @@ func TestOrder(t *testing.T) {
 
 // TestWorkerForOthers checks that the passes of one namespace leave a worker to others, and continue when one of them has ended.
 func TestWorkerForOthers(t *testing.T) {
-	q := New(workers)("test", workqueue.DefaultTypedControllerRateLimiter[reconcile.Request]())
+	var slow []reconcile.Request
+	for i := range workers {
+		slow = append(slow, requestOf("slow", fmt.Sprint(i)))
+	}
+	q := New(workers, existing(slow...))("test", workqueue.DefaultTypedControllerRateLimiter[reconcile.Request]())
 	defer q.ShutDown()
 	get := func(want string) {
 		t.Helper()
 		if r, _ := q.Get(); r.String() != want {
 			t.Errorf("next pass %s, want %s", r, want)
 		}
-	}
-	for i := range workers {
-		q.Add(requestOf("slow", fmt.Sprint(i)))
 	}
 	for i := range workers - 1 {
 		get(fmt.Sprintf("slow/%d", i))
@@ -74,17 +81,21 @@ func TestWorkerForOthers(t *testing.T) {
 // order.
 func TestFlood(t *testing.T) {
 	limiter := workqueue.NewTypedItemExponentialFailureRateLimiter[reconcile.Request](time.Millisecond, time.Second)
+	var all []reconcile.Request
+	for i := range 1000 {
+		all = append(all, requestOf("flood", fmt.Sprint(i)))
+	}
+	all = append(all, requestOf("shop", "new"))
 	control := workqueue.NewTypedRateLimitingQueue(limiter)
+	for _, r := range all {
+		control.Add(r)
+	}
 	for name, tc := range map[string]struct {
 		queue workqueue.TypedRateLimitingInterface[reconcile.Request]
 		want  int
-	}{"fair": {New(workers)("test", limiter), 1}, "control": {control, 1000}} {
+	}{"fair": {New(workers, existing(all...))("test", limiter), 1}, "control": {control, 1000}} {
 		t.Run(name, func(t *testing.T) {
 			defer tc.queue.ShutDown()
-			for i := range 1000 {
-				tc.queue.Add(requestOf("flood", fmt.Sprint(i)))
-			}
-			tc.queue.Add(requestOf("shop", "new"))
 			before := 0
 			for ; ; before++ {
 				r, _ := tc.queue.Get()

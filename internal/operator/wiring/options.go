@@ -65,7 +65,7 @@ func (m *manager) managerOptions(scheme *runtime.Scheme, caches cache.Options) c
 		LeaderElectionNamespace:       m.Agent.Namespace,
 		LeaderElectionReleaseOnCancel: true,
 		GracefulShutdownTimeout:       new(shutdownGrace),
-		// A standby fills its caches, so that it can take over at once.
+		// A standby fills its caches, so that it can take over at once, and records Pods that depart. Its queues drop requests (fairqueue).
 		Controller:    ctrlconfig.Controller{EnableWarmup: new(true), ReconciliationTimeout: passTimeout},
 		WebhookServer: m.newWebhookServer(),
 	}
