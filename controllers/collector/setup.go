@@ -62,6 +62,14 @@ const (
 	maxItems = 4
 )
 
+// maxAnnotations are the annotations that the cache keeps, and how long they may be.
+var maxAnnotations = map[string]int{
+	sondev1.AnnotationOwner: maxOwner, annotationRelease: 2 * naming.MaxLabel, annotationRun: maxNumber, annotationGeneration: maxNumber, annotationRemedy: maxNumber,
+}
+
+// maxNumber is the length of the longest number.
+const maxNumber = 20
+
 // strip keeps whose a Job or a Pod is, and its state.
 func strip(o any) (any, error) {
 	switch o := o.(type) {
@@ -110,8 +118,8 @@ func stripMeta(m *metav1.ObjectMeta) metav1.ObjectMeta {
 		Namespace: m.Namespace, Name: m.Name, UID: m.UID, ResourceVersion: m.ResourceVersion, CreationTimestamp: m.CreationTimestamp, DeletionTimestamp: m.DeletionTimestamp,
 		Labels: map[string]string{}, Annotations: map[string]string{},
 	}
-	for _, a := range []string{sondev1.AnnotationOwner, annotationRun, annotationGeneration, annotationRemedy, annotationRelease} {
-		if v, ok := m.Annotations[a]; ok && len(v) <= maxOwner {
+	for a, most := range maxAnnotations {
+		if v, ok := m.Annotations[a]; ok && len(v) <= most {
 			kept.Annotations[a] = v
 		}
 	}
