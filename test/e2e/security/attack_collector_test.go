@@ -3,11 +3,13 @@
 package security
 
 import (
+	"context"
 	"fmt"
 	"strings"
 	"testing"
 	"time"
 
+	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -15,6 +17,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	sondev1 "github.com/sonde-operator/sonde/api/v1alpha1"
+	"github.com/sonde-operator/sonde/internal/naming"
 	"github.com/sonde-operator/sonde/internal/wire/release"
 	"github.com/sonde-operator/sonde/test/cluster"
 )
@@ -133,6 +136,47 @@ func TestAttackCollectorCharts(t *testing.T) {
 		try("control")
 		cluster.AwaitCollector(t, c, sondev1.ConditionReady, "True", "", attackPatience)
 	})
+}
+
+// A tenant has 20 suspended Collectors, and writes Jobs that never end and look like those of their first runs, to take all places.
+func TestAttackCollectorPlaces(t *testing.T) {
+	const places = 20
+	mine, theirs, control := cluster.OpenedNamespace(t), cluster.OpenedNamespace(t), cluster.OpenedNamespace(t)
+	cluster.Bind(t, mine, "mallory", "edit")
+	mallory := cluster.As(t, "mallory")
+	released := func(t *testing.T, ns string) {
+		c := cluster.NewCollector(t, ns, map[string]any{"persistence": map[string]any{"enabled": false}})
+		cluster.Create(t, c)
+		cluster.AwaitCollector(t, c, sondev1.ConditionReady, "True", "", attackPatience)
+	}
+	t.Run("control: a Collector before", func(t *testing.T) { released(t, control) })
+	for i := range places {
+		c := cluster.NewCollector(t, mine, nil)
+		c.Name, c.Spec.Tenant.Instance, c.Spec.Suspend = fmt.Sprint("mine-", i), fmt.Sprint("i", i), true
+		cluster.Create(t, c)
+		pod := cluster.PodSpec("idle")
+		pod.RestartPolicy = corev1.RestartPolicyNever
+		cluster.CreateEventually(t, mallory, &batchv1.Job{
+			ObjectMeta: metav1.ObjectMeta{
+				Namespace: mine, Name: fmt.Sprintf("sonde-%s-%s-1", c.ReleaseName(), naming.Short(c.UID)),
+				Labels: map[string]string{sondev1.LabelKind: sondev1.CollectorKind, sondev1.LabelUID: string(c.UID)},
+				Annotations: map[string]string{
+					sondev1.AnnotationOwner: naming.Owner(c), "monitoring.openshift.tpg/run": "1", "monitoring.openshift.tpg/generation": "1",
+				},
+			},
+			Spec: batchv1.JobSpec{Suspend: new(true), Template: corev1.PodTemplateSpec{Spec: pod}},
+		})
+		cluster.Eventually(t, attackPatience, "the Collector follows the Job", func(ctx context.Context) error {
+			if err := cluster.Admin.Get(ctx, client.ObjectKeyFromObject(c), c); err != nil {
+				return err
+			}
+			if c.Status.Job == "" {
+				return fmt.Errorf("status %+v", c.Status)
+			}
+			return nil
+		})
+	}
+	t.Run("protected: another tenant's Collector", func(t *testing.T) { released(t, theirs) })
 }
 
 // captureBeside captures another tenant's packets while something happens, and counts them.
