@@ -18,7 +18,7 @@ import (
 // that its workers begin with all objects.
 func TestStandby(t *testing.T) {
 	var q *queue
-	passes := make(chan string, 10_000)
+	passes := make(chan string, 100_000)
 	c, err := controller.NewUnmanaged("standby", controller.Options{
 		EnableWarmup: new(true), CacheSyncTimeout: time.Minute,
 		NewQueue: func(name string, limiter workqueue.TypedRateLimiter[reconcile.Request]) workqueue.TypedRateLimitingInterface[reconcile.Request] {
