@@ -6,9 +6,13 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/sonde-operator/sonde/internal/wire/text"
 )
+
+// DrainTime is how long an opener serves its carrier after SIGTERM. The carrier drains its connections for 5 s.
+const DrainTime = 6 * time.Second
 
 // Reason why an opener has ended.
 type Reason string

@@ -30,8 +30,6 @@ const (
 	// OpenerTimeout is how long a carrier waits for the next ping. Then the opener is frozen, and cannot end the redirection. The carrier
 	// must close its listeners, so that the kernel gives new connections to the app.
 	OpenerTimeout = 1500 * time.Millisecond
-	// DrainTime is how long an opener serves its carrier after SIGTERM. The carrier drains its connections for 5 s.
-	DrainTime = 6 * time.Second
 	// outgoing is the room for results and pings that a frozen carrier does not read. A carrier of this package never fills it.
 	outgoing = 2 * MaxDials
 )
