@@ -22,6 +22,7 @@ import (
 
 // BPF programs deliver all interfaces and CPUs in one order, without a merge by the user.
 func TestBlocksAreInTimeOrder(t *testing.T) {
+	t.Parallel()
 	for _, cand := range each[1:] {
 		t.Run(cand.name, func(t *testing.T) {
 			n := newTestNet(t)
@@ -56,6 +57,7 @@ func TestBlocksAreInTimeOrder(t *testing.T) {
 
 // A node that has run for a long time gives its interfaces high indexes.
 func TestInterfaceOfAHighIndex(t *testing.T) {
+	t.Parallel()
 	for _, cand := range each {
 		t.Run(cand.name, func(t *testing.T) {
 			n := newTestNet(t)
@@ -85,6 +87,7 @@ var ofNetlink = map[pcapng.LinkType]bpfprog.Program{pcapng.LinkTypeEthernet: {
 
 // Where BPF programs do not work, auto uses packet sockets and says why, and bpf fails.
 func TestAutoFallsBack(t *testing.T) {
+	t.Parallel()
 	n := newTestNet(t)
 	r := start(t, New(KindAuto), &Config{NetNS: n.target, Interfaces: []string{"lo"}, Filters: ofNetlink})
 	a := r.Account()
@@ -105,6 +108,7 @@ func TestAutoFallsBack(t *testing.T) {
 
 // On a kernel without tcx the backend is clsact, and the account says why.
 func TestEngines(t *testing.T) {
+	t.Parallel()
 	bpf, without := tc.TCX, ""
 	if !slices.ContainsFunc(each, func(w candidate) bool { return w.name == tc.TCX }) {
 		bpf, without = tc.Clsact, "tcx not supported"
@@ -140,6 +144,7 @@ func (s refusedSource) Start(i *record.Interface) error {
 
 // A late interface that the backend cannot attach to is left out with a note, and the others continue.
 func TestLateInterfaceThatCannotBeAttachedEndsNothing(t *testing.T) {
+	t.Parallel()
 	for _, cand := range each {
 		t.Run(cand.name, func(t *testing.T) {
 			n := newTestNet(t)

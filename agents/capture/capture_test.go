@@ -22,6 +22,7 @@ import (
 const many = 5000
 
 func TestEveryPacketOnce(t *testing.T) {
+	t.Parallel()
 	for _, cand := range each {
 		t.Run(cand.name, func(t *testing.T) {
 			n := newTestNet(t)
@@ -90,6 +91,7 @@ func directions(t *testing.T, f *content) {
 }
 
 func TestFilterAndNamedInterface(t *testing.T) {
+	t.Parallel()
 	for _, cand := range each {
 		t.Run(cand.name, func(t *testing.T) {
 			n := newTestNet(t)
@@ -117,6 +119,7 @@ func TestFilterAndNamedInterface(t *testing.T) {
 }
 
 func TestSnapLenCutsAndCounts(t *testing.T) {
+	t.Parallel()
 	for _, cand := range each {
 		t.Run(cand.name, func(t *testing.T) {
 			n := newTestNet(t)
@@ -141,6 +144,7 @@ func TestSnapLenCutsAndCounts(t *testing.T) {
 }
 
 func TestTwoCapturesSeeTheSame(t *testing.T) {
+	t.Parallel()
 	for _, cand := range each {
 		t.Run(cand.name, func(t *testing.T) {
 			n := newTestNet(t)
@@ -157,6 +161,7 @@ func TestTwoCapturesSeeTheSame(t *testing.T) {
 }
 
 func TestReasons(t *testing.T) {
+	t.Parallel()
 	for _, cand := range each {
 		t.Run(cand.name, func(t *testing.T) {
 			n := newTestNet(t)

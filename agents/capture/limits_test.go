@@ -90,8 +90,8 @@ func TestFloorIsKeptUnderFlood(t *testing.T) {
 				rotate   *record.Rotate
 			}{
 				"tmpfs":                   {mountSmallTmpfs, 2 << 20, 1, nil},
-				"ext4":                    {mountExt4, 30 << 20, 1, nil},
-				"ext4, several":           {mountExt4, 20 << 20, 4, nil},
+				"ext4":                    {mountExt4, 40 << 20, 1, nil},
+				"ext4, several":           {mountExt4, 34 << 20, 4, nil},
 				"ext4, ring not yet full": {mountExt4, 40 << 20, 2, &record.Rotate{MaxBytes: 4 << 20, Files: 8}},
 			}
 			for name, tc := range cases {
@@ -156,6 +156,7 @@ func TestFloorIsKeptUnderFlood(t *testing.T) {
 
 // Other processes may fill the disk to its last block between two writes. The file still reports its losses.
 func TestDiskFilledByOthers(t *testing.T) {
+	t.Parallel()
 	for _, cand := range each {
 		t.Run(cand.name, func(t *testing.T) {
 			n := newTestNet(t)
@@ -199,6 +200,7 @@ func TestDiskFilledByOthers(t *testing.T) {
 }
 
 func TestOpenBelowTheFloor(t *testing.T) {
+	t.Parallel()
 	for _, cand := range each {
 		t.Run(cand.name, func(t *testing.T) {
 			n := newTestNet(t)

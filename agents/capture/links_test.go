@@ -74,6 +74,7 @@ func captures(name string) func(record.Account) bool {
 }
 
 func TestLateInterfaceIsCaptured(t *testing.T) {
+	t.Parallel()
 	for _, cand := range each {
 		t.Run(cand.name, func(t *testing.T) {
 			n := newTestNet(t)
@@ -103,6 +104,7 @@ func TestLateInterfaceIsCaptured(t *testing.T) {
 }
 
 func TestLateInterfaceThatCannotBeCapturedEndsNothing(t *testing.T) {
+	t.Parallel()
 	for _, cand := range each {
 		t.Run(cand.name, func(t *testing.T) {
 			n := newTestNet(t)
@@ -138,6 +140,7 @@ func (refusingOpen) Open(*links.Link, bool) (backend.Source, error) {
 // TestForgedMessagesOfTheTargetAreIgnored sends what a target with CAP_NET_ADMIN can send to the capture's netlink sockets,
 // whose ports /proc/net/netlink shows.
 func TestForgedMessagesOfTheTargetAreIgnored(t *testing.T) {
+	t.Parallel()
 	for _, cand := range each {
 		t.Run(cand.name, func(t *testing.T) {
 			n := newTestNet(t)
@@ -217,6 +220,7 @@ func linkMessage(kind uint16, index int32, name string) []byte {
 }
 
 func TestDeletedInterfaceLeavesTheRest(t *testing.T) {
+	t.Parallel()
 	for _, cand := range each {
 		t.Run(cand.name, func(t *testing.T) {
 			n := newTestNet(t)
@@ -257,6 +261,7 @@ func TestDeletedInterfaceLeavesTheRest(t *testing.T) {
 }
 
 func TestInterfaceThatGoesDownAndUp(t *testing.T) {
+	t.Parallel()
 	for _, cand := range each {
 		t.Run(cand.name, func(t *testing.T) {
 			n := newTestNet(t)
@@ -291,6 +296,7 @@ func (n *testNet) carrier(t *testing.T, name string) {
 }
 
 func TestInterfaceThatIsDownAtFirst(t *testing.T) {
+	t.Parallel()
 	for _, cand := range each {
 		t.Run(cand.name, func(t *testing.T) {
 			n := newTestNet(t)
@@ -325,6 +331,7 @@ func (n *testNet) addTun(t *testing.T, name, addr string) {
 }
 
 func TestTunIsCapturedAsRawIP(t *testing.T) {
+	t.Parallel()
 	for _, cand := range each {
 		t.Run(cand.name, func(t *testing.T) {
 			n := newTestNet(t)
@@ -369,6 +376,7 @@ func TestTunIsCapturedAsRawIP(t *testing.T) {
 }
 
 func TestInterfacesShareTheRing(t *testing.T) {
+	t.Parallel()
 	const ring, mib = 8 << 20, 1 << 20
 	cases := map[string]struct {
 		names []string
@@ -428,6 +436,7 @@ func (h ringBytes) Handle(_ context.Context, r slog.Record) error {
 // TestLateInterfacesTakeBoundedMemory: rings use the node's memory, which no container limit counts, and a target with
 // NET_ADMIN can create any number of interfaces.
 func TestLateInterfacesTakeBoundedMemory(t *testing.T) {
+	t.Parallel()
 	const ring, late = 4 << 20, 24
 	n := newTestNet(t)
 	h := ringBytes{slog.DiscardHandler, map[string]int{}}
@@ -446,6 +455,7 @@ func TestLateInterfacesTakeBoundedMemory(t *testing.T) {
 }
 
 func TestTooManyInterfacesAreSkipped(t *testing.T) {
+	t.Parallel()
 	for _, cand := range each {
 		t.Run(cand.name, func(t *testing.T) {
 			const most = 8
@@ -494,6 +504,7 @@ func TestNotesDoNotHideAGap(t *testing.T) {
 // An interface that is gone keeps its place in the files and in the account. So they are bounded for a target that creates and
 // deletes interfaces for ever. The ones beyond the bound are counted.
 func TestInterfacesInALoopTakeBoundedMemory(t *testing.T) {
+	t.Parallel()
 	for _, cand := range each {
 		t.Run(cand.name, func(t *testing.T) {
 			const most, rounds, late = 12, 6, 16 // more interfaces in all than are captured or have a note

@@ -175,6 +175,7 @@ func smallDisk(t *testing.T) string {
 }
 
 func TestFullDiskLeavesAWholeFile(t *testing.T) {
+	t.Parallel()
 	for _, cand := range each {
 		t.Run(cand.name, func(t *testing.T) {
 			n := newTestNet(t)
@@ -224,6 +225,7 @@ func (b *brokenOutput) Writev(runs [][]byte) (uint64, error) {
 }
 
 func TestWriteErrorsAnywhere(t *testing.T) {
+	t.Parallel()
 	for _, cand := range each {
 		t.Run(cand.name, func(t *testing.T) {
 			n := newTestNet(t)
@@ -253,6 +255,7 @@ func TestWriteErrorsAnywhere(t *testing.T) {
 }
 
 func TestFirstWriteFails(t *testing.T) {
+	t.Parallel()
 	for _, cand := range each {
 		t.Run(cand.name, func(t *testing.T) {
 			n := newTestNet(t)

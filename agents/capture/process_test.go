@@ -67,6 +67,7 @@ func startOn(t *testing.T, w *socketWorld, iface string, cand candidate, p *back
 
 // TestProcesses has programs in three languages, with sockets that are older and younger than the capture.
 func TestProcesses(t *testing.T) {
+	t.Parallel()
 	for _, cand := range each {
 		if cand.name == afPacket.name {
 			continue
@@ -122,6 +123,7 @@ func TestProcesses(t *testing.T) {
 // TestProcessesChangeHands has sockets that one process makes and another one uses. None of their packets may name the wrong
 // one. In the end each names the right one, or says that it is shared.
 func TestProcessesChangeHands(t *testing.T) {
+	t.Parallel()
 	w := newSocketWorld(t)
 	const (
 		oldPass, oldFork, oldShare                                               = 7000, 7001, 7002
@@ -249,6 +251,7 @@ func TestProcessesHaveIOUrings(t *testing.T) {
 
 // TestRightsForProcesses has a probe with the capabilities that each probe has.
 func TestRightsForProcesses(t *testing.T) {
+	t.Parallel()
 	if !slices.ContainsFunc(each, func(c candidate) bool { return c.name == tcx.name }) {
 		t.Skip("clsact needs NET_ADMIN, with or without processes")
 	}
@@ -277,6 +280,7 @@ func TestRightsForProcesses(t *testing.T) {
 // A process that renames itself as fast as it can, while large packets of it are copied, cannot make its file unreadable. Each of its
 // packets has one of its names, or none.
 func TestRenamedProcess(t *testing.T) {
+	t.Parallel()
 	w := newSocketWorld(t)
 	stop := startNaming(t, w, preferred())
 	w.run(7000, w.program, "rename")
@@ -298,6 +302,7 @@ func TestRenamedProcess(t *testing.T) {
 
 // TestPortIsUsedAgain has a process that ends, and another one that gets its port. A later packet must not name the first one.
 func TestPortIsUsedAgain(t *testing.T) {
+	t.Parallel()
 	w := newSocketWorld(t)
 	stop := startNaming(t, w, preferred())
 	const port = 7000
@@ -327,6 +332,7 @@ func TestPortIsUsedAgain(t *testing.T) {
 
 // TestLoopbackNamesTheReceiver has two processes of the Pod that talk to each other.
 func TestLoopbackNamesTheReceiver(t *testing.T) {
+	t.Parallel()
 	w := newSocketWorld(t)
 	server := w.run(7000, w.program, "all")
 	stop := startOn(t, w, "lo", preferred(), &backend.Processes{})
@@ -356,6 +362,7 @@ func TestLoopbackNamesTheReceiver(t *testing.T) {
 
 // TestNoProcess has packets that belong to no process, and some whose process cannot be known.
 func TestNoProcess(t *testing.T) {
+	t.Parallel()
 	w := newSocketWorld(t)
 	w.run(7000, w.program, "all")
 	w.run(7010, w.program, "all")
@@ -435,6 +442,7 @@ func (n *testNet) forward(t *testing.T, network string) {
 
 // TestContainers has a Pod with two containers, and a process outside of the Pod in its network namespace.
 func TestContainers(t *testing.T) {
+	t.Parallel()
 	for hierarchy, root := range map[string]string{"v2": cgroup2(), "v1": "/sys/fs/cgroup/pids"} {
 		t.Run(hierarchy, func(t *testing.T) {
 			privileged.Need(t)
@@ -601,6 +609,7 @@ func TestProcessesWithTooManySockets(t *testing.T) {
 
 // TestProcessesUnavailable has captures whose packets cannot name processes: they say why.
 func TestProcessesUnavailable(t *testing.T) {
+	t.Parallel()
 	for name, tc := range map[string]struct {
 		cand      candidate
 		processes backend.Processes

@@ -176,13 +176,13 @@ func TestRingHoldsExactlyTheNewest(t *testing.T) {
 		t.Run(cand.name, func(t *testing.T) {
 			n := newTestNet(t)
 			cases := map[string]ring{
-				"small packets": {record.Rotate{MaxBytes: record.MinRotateBytes, Files: 3}, 15000, 30},
-				"odd numbers":   {record.Rotate{MaxBytes: 77777, Files: 5}, 8000, 333},
+				"small packets": {record.Rotate{MaxBytes: record.MinRotateBytes, Files: 3}, 6000, 30},
+				"odd numbers":   {record.Rotate{MaxBytes: 77777, Files: 5}, 4000, 333},
 			}
 			// The rest is about the files, which all backends write with the same code.
 			if cand.name == each[0].name {
-				cases["large packets"] = ring{record.Rotate{MaxBytes: record.MinRotateBytes, Files: 2}, 3000, 1400}
-				cases["many files"] = ring{record.Rotate{MaxBytes: 100000, Files: 16}, 15000, 200}
+				cases["large packets"] = ring{record.Rotate{MaxBytes: record.MinRotateBytes, Files: 2}, 1000, 1400}
+				cases["many files"] = ring{record.Rotate{MaxBytes: 100000, Files: 16}, 9000, 200}
 				cases["never full"] = ring{record.Rotate{MaxBytes: 10 << 20, Files: 4}, 5000, 200}
 				cases["full once"] = ring{record.Rotate{MaxBytes: 1 << 20, Files: 4}, 9000, 200}
 			}
@@ -263,6 +263,7 @@ func TestRingWithPacketLimit(t *testing.T) {
 
 // Several interfaces share the ring. One that appears late is in every later file.
 func TestRingOfSeveralInterfaces(t *testing.T) {
+	t.Parallel()
 	const sent = 4 * many // the second half of them fills the ring
 	for _, cand := range each {
 		t.Run(cand.name, func(t *testing.T) {
@@ -303,6 +304,7 @@ func TestRingOfSeveralInterfaces(t *testing.T) {
 
 // A packet larger than a file of the ring is cut, not lost.
 func TestRingCutsPacketsLargerThanAFile(t *testing.T) {
+	t.Parallel()
 	for _, cand := range each {
 		t.Run(cand.name, func(t *testing.T) {
 			n := newTestNet(t)
@@ -325,6 +327,7 @@ func TestRingCutsPacketsLargerThanAFile(t *testing.T) {
 }
 
 func TestRingNeedsRoomForItsDescription(t *testing.T) {
+	t.Parallel()
 	for _, cand := range each {
 		t.Run(cand.name, func(t *testing.T) {
 			n := newTestNet(t)

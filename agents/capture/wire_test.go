@@ -64,12 +64,14 @@ func (n *testNet) sendRaw(t *testing.T, ns *os.File, device string, bypass bool,
 }
 
 func TestVLANTagsAreBackInPlace(t *testing.T) {
+	t.Parallel()
 	for _, cand := range each {
 		t.Run(cand.name, func(t *testing.T) { vlanTags(t, cand) })
 	}
 }
 
 func TestVLANTagsInWireshark(t *testing.T) {
+	t.Parallel()
 	for _, cand := range each {
 		t.Run(cand.name, func(t *testing.T) {
 			if out := wireshark.Run(t, "tshark", "-n", "-r", vlanTags(t, cand), "-Y", "vlan.id == 0x123"); out == "" {
@@ -140,6 +142,7 @@ func vlanTags(t *testing.T, cand candidate) string {
 
 // The file of several interfaces is nearly in time order. A merge makes the order strict.
 func TestMergedFileIsInStrictTimeOrder(t *testing.T) {
+	t.Parallel()
 	for _, cand := range each {
 		t.Run(cand.name, func(t *testing.T) {
 			n := newTestNet(t)
@@ -177,6 +180,7 @@ func TestMergedFileIsInStrictTimeOrder(t *testing.T) {
 
 // A TCP stream over veth has segments of up to 64 KiB.
 func TestGSOFramesAreWhole(t *testing.T) {
+	t.Parallel()
 	for _, cand := range each {
 		t.Run(cand.name, func(t *testing.T) {
 			const size = 8 << 20
@@ -259,7 +263,7 @@ func TestFileIsReadableAtAnyMoment(t *testing.T) {
 			s := n.blind(t, 1400)
 			r := start(t, cand.engine(), &Config{NetNS: n.target, Interfaces: []string{"eth0"}, Filters: frames.OnlyDiscard()})
 			sent := uint32(0)
-			for range 20 { // 15 MB: more than the buffer holds
+			for range 12 { // 9 MB: many blocks of each backend's ring
 				s.send(sent, sent+500)
 				sent += 500
 				f := readFile(t, r.path)
@@ -282,6 +286,7 @@ func TestFileIsReadableAtAnyMoment(t *testing.T) {
 }
 
 func TestKilledCaptureLeavesItsLastFlush(t *testing.T) {
+	t.Parallel()
 	for _, cand := range each {
 		t.Run(cand.name, func(t *testing.T) { testLastFlush(t, cand) })
 	}
@@ -315,6 +320,7 @@ func testLastFlush(t *testing.T, cand candidate) {
 // The kernel shows packets of a socket with PACKET_QDISC_BYPASS neither to packet sockets nor to programs at tc: no backend
 // records or counts them. docs/packetcapture.md says so ("Known limits"). If this test fails, the kernel has changed.
 func TestBypassIsNotSeen(t *testing.T) {
+	t.Parallel()
 	for _, cand := range each {
 		t.Run(cand.name, func(t *testing.T) {
 			n := newTestNet(t)

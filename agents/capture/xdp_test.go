@@ -85,6 +85,7 @@ func (n *testNet) nativeXDP(t *testing.T) {
 const anXDPProgram = "eth0: an XDP program was attached to it"
 
 func TestXDPProgramIsAGap(t *testing.T) {
+	t.Parallel()
 	tests := map[string]struct {
 		act    func(*testNet, *testing.T)
 		before bool // the capture begins
@@ -133,6 +134,7 @@ func notes(a *record.Account, want string) bool {
 
 // An XDP program that is attached by a link is found while the capture runs, and has kept packets from it.
 func TestXDPProgramIsFound(t *testing.T) {
+	t.Parallel()
 	for _, cand := range each {
 		t.Run(cand.name, func(t *testing.T) {
 			n := newTestNet(t)

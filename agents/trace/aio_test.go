@@ -55,11 +55,12 @@ func aioWorkload() {
 // Calls of Linux AIO are recorded. The operations that they submit are not, and count as lost, even if their call is too short to be
 // recorded.
 func TestAIO(t *testing.T) {
+	t.Parallel()
 	for name, minLatency := range map[string]time.Duration{"all": 0, "slow": time.Hour} {
 		t.Run(name, func(t *testing.T) {
-			pod := newTestPod(t, testUID)
+			pod := newTestPod(t)
 			_, release := pod.startWorkload(t, "aio", 0)
-			r := start(t, &Config{PodUID: testUID, Groups: []decode.Group{decode.GroupIO}, MinLatency: minLatency})
+			r := start(t, &Config{PodUID: pod.uid, Groups: []decode.Group{decode.GroupIO}, MinLatency: minLatency})
 			release()
 			submitted := map[string]int64{}
 			for _, l := range r.stop() {

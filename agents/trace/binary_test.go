@@ -17,11 +17,12 @@ import (
 
 // Binary records are written unchanged, complete and in order.
 func TestBinary(t *testing.T) {
+	t.Parallel()
 	const n = 20_000
-	pod := newTestPod(t, testUID)
+	pod := newTestPod(t)
 	release := pod.startReads(t, n)
 	events, reads, last := 0, 0, uint64(0)
-	r := start(t, &Config{PodUID: testUID, Groups: []decode.Group{decode.GroupIO}, Binary: true, Out: sinkFunc(func(records []byte, want int) (int, error) {
+	r := start(t, &Config{PodUID: pod.uid, Groups: []decode.Group{decode.GroupIO}, Binary: true, Out: sinkFunc(func(records []byte, want int) (int, error) {
 		took := 0
 		for ; len(records) > 0; took++ {
 			var e kernel.Record

@@ -4,7 +4,6 @@ import (
 	"os"
 	"path/filepath"
 	"strconv"
-	"strings"
 	"testing"
 	"time"
 
@@ -16,10 +15,11 @@ import (
 // A process that moves between cgroups of its container cannot make the trace follow another cgroup than its Pod's: neither the
 // node's, nor a part of the Pod, even one with the Pod's name.
 func TestMovingProcess(t *testing.T) {
-	pod := newTestPod(t, testUID)
+	t.Parallel()
+	pod := newTestPod(t)
 	still := pod.hold(t, "", "true")
-	moving := pod.hold(t, filepath.Join("pod"+testUID, testContainer, "a"), "true")
-	find := func(h *held) (kernel.Cgroup, error) { return kernel.FindCgroup("/proc", h.cmd.Process.Pid, testUID) }
+	moving := pod.hold(t, filepath.Join("pod"+pod.uid, testContainer, "a"), "true")
+	find := func(h *held) (kernel.Cgroup, error) { return kernel.FindCgroup("/proc", h.cmd.Process.Pid, pod.uid) }
 	want, err := find(still)
 	if err != nil {
 		t.Fatal(err)
@@ -41,7 +41,7 @@ func TestMovingProcess(t *testing.T) {
 			if to != pod.dir {
 				to = pod.dir
 			} else {
-				to = filepath.Join(pod.dir, "pod"+testUID, testContainer, "a")
+				to = filepath.Join(pod.dir, "pod"+pod.uid, testContainer, "a")
 			}
 		}
 	}()
@@ -56,8 +56,9 @@ func TestMovingProcess(t *testing.T) {
 
 // A process that belongs to another Pod by now, after its PID was used again, is refused.
 func TestProcessOfAnotherPod(t *testing.T) {
-	h := newTestPod(t, testUID).hold(t, "", "true")
-	other := strings.Replace(testUID, "0f7c5a4e", "1f7c5a4e", 1)
+	t.Parallel()
+	h := newTestPod(t).hold(t, "", "true")
+	other := newTestPod(t).uid
 	if c, err := kernel.FindCgroup("/proc", h.cmd.Process.Pid, other); err == nil {
 		t.Errorf("found %s", cmp.Diff(kernel.Cgroup{}, c, cmp.AllowUnexported(kernel.Cgroup{})))
 	}

@@ -41,8 +41,9 @@ func copyProgram(t *testing.T, program, name string) string {
 
 // A shell starts several programs, and finally becomes cat. Each command selects its part.
 func TestCommand(t *testing.T) {
+	t.Parallel()
 	const script = `cat /etc/hostname; cat </etc/hosts; cd "$1" && ./tool /etc/passwd; "$2" /etc/group; exec cat /etc/fstab`
-	pod := newTestPod(t, testUID)
+	pod := newTestPod(t)
 	tool := copyProgram(t, "/bin/cat", "tool")
 	link := filepath.Join(t.TempDir(), "a-link-to-cat")
 	if err := os.Symlink("/bin/cat", link); err != nil {
@@ -72,7 +73,7 @@ func TestCommand(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			h := pod.hold(t, "", "/bin/sh", "-c", script, "sh", filepath.Dir(tool), link)
-			cfg := Config{PodUID: testUID, Groups: []decode.Group{decode.GroupProcess, decode.GroupFile}}
+			cfg := Config{PodUID: pod.uid, Groups: []decode.Group{decode.GroupProcess, decode.GroupFile}}
 			if tc.command.Name != "" {
 				cfg.Command = &tc.command
 			}
@@ -103,7 +104,8 @@ func TestCommand(t *testing.T) {
 
 // Processes of the command that run when the trace begins are recorded with all threads, and with their children on request.
 func TestRunningCommand(t *testing.T) {
-	pod := newTestPod(t, testUID)
+	t.Parallel()
+	pod := newTestPod(t)
 	shell := copyProgram(t, "/bin/sh", "a-tool")
 	for name, tc := range map[string]struct {
 		command kernel.Command
@@ -130,7 +132,7 @@ func TestRunningCommand(t *testing.T) {
 			if b, err := os.ReadFile(filepath.Join(dir, "up")); err != nil || string(b) != "up\n" {
 				t.Fatalf("%q, %v", b, err)
 			}
-			r := start(t, &Config{PodUID: testUID, Groups: []decode.Group{decode.GroupFile}, Command: &tc.command})
+			r := start(t, &Config{PodUID: pod.uid, Groups: []decode.Group{decode.GroupFile}, Command: &tc.command})
 			if err := os.WriteFile(filepath.Join(dir, "go"), []byte("go\n"), 0o600); err != nil {
 				t.Fatal(err)
 			}
@@ -186,9 +188,10 @@ func threads() {
 }
 
 func TestThreadsOfACommand(t *testing.T) {
-	pod := newTestPod(t, testUID)
+	t.Parallel()
+	pod := newTestPod(t)
 	_, release := pod.startWorkload(t, "threads", 0)
-	r := start(t, &Config{PodUID: testUID, Groups: []decode.Group{decode.GroupFile}, Command: &kernel.Command{Name: filepath.Base(os.Args[0])}})
+	r := start(t, &Config{PodUID: pod.uid, Groups: []decode.Group{decode.GroupFile}, Command: &kernel.Command{Name: filepath.Base(os.Args[0])}})
 	release()
 	tids := map[int]bool{}
 	for _, l := range r.stop() {
@@ -214,9 +217,10 @@ func become() {
 
 // A process leaves the command when any of its threads starts another program.
 func TestThreadThatLeavesACommand(t *testing.T) {
-	pod := newTestPod(t, testUID)
+	t.Parallel()
+	pod := newTestPod(t)
 	pid, release := pod.startWorkload(t, "become", 0)
-	r := start(t, &Config{PodUID: testUID, Groups: []decode.Group{decode.GroupProcess, decode.GroupFile}, Command: &kernel.Command{Name: filepath.Base(os.Args[0])}})
+	r := start(t, &Config{PodUID: pod.uid, Groups: []decode.Group{decode.GroupProcess, decode.GroupFile}, Command: &kernel.Command{Name: filepath.Base(os.Args[0])}})
 	release()
 	awaitNoMarks(t, r.trace)
 	left := false
@@ -235,7 +239,7 @@ func TestThreadThatLeavesACommand(t *testing.T) {
 
 // A command that no process can have is refused before anything is attached.
 func TestOpenRefusesACommand(t *testing.T) {
-	if _, err := Open(&Config{PodUID: testUID, Command: &kernel.Command{}}); err == nil || !strings.Contains(err.Error(), "1 to 255") {
+	if _, err := Open(&Config{PodUID: "0f7c5a4e-1b0c-4e0e-9d1b-5a3b6c7d8e9f", Command: &kernel.Command{}}); err == nil || !strings.Contains(err.Error(), "1 to 255") {
 		t.Errorf("a trace of a command without a name: %v", err)
 	}
 }

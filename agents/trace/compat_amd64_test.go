@@ -11,6 +11,7 @@ import (
 
 // The numbers of 32-bit calls are other calls in 64 bits: none is recorded under a wrong name, and all are counted.
 func TestCallsOf32Bits(t *testing.T) {
+	t.Parallel()
 	for name, tc := range map[string]struct {
 		program func(t *testing.T) string
 		want    uint64
@@ -19,11 +20,11 @@ func TestCallsOf32Bits(t *testing.T) {
 		"in a 32-bit program": {func(t *testing.T) string { t.Helper(); return compile(t, "i386.S", "-m32", "-nostdlib", "-static") }, 10},
 	} {
 		t.Run(name, func(t *testing.T) {
-			pod := newTestPod(t, testUID)
+			pod := newTestPod(t)
 			program := tc.program(t)
 			need32Bits(t, program)
 			h := pod.hold(t, "", program)
-			r := start(t, &Config{PodUID: testUID, Groups: []decode.Group{decode.GroupProcess, decode.GroupFile, decode.GroupIO, decode.GroupMemory}, Durations: true})
+			r := start(t, &Config{PodUID: pod.uid, Groups: []decode.Group{decode.GroupProcess, decode.GroupFile, decode.GroupIO, decode.GroupMemory}, Durations: true})
 			h.run()
 			started := false
 			for _, l := range r.stop() {
@@ -43,6 +44,7 @@ func TestCallsOf32Bits(t *testing.T) {
 
 // Calls of x32 are counted, except on kernels without x32, where they do nothing. There a seccomp filter answers some instead.
 func TestCallsOfX32(t *testing.T) {
+	t.Parallel()
 	program := compile(t, "x32.c")
 	out, err := exec.CommandContext(t.Context(), program).Output()
 	if err != nil {
@@ -52,9 +54,9 @@ func TestCallsOfX32(t *testing.T) {
 	if !known {
 		t.Fatalf("the program says %q", out)
 	}
-	pod := newTestPod(t, testUID)
+	pod := newTestPod(t)
 	h := pod.hold(t, "", program)
-	r := start(t, &Config{PodUID: testUID, Groups: []decode.Group{decode.GroupProcess, decode.GroupFile, decode.GroupIO}, Durations: true})
+	r := start(t, &Config{PodUID: pod.uid, Groups: []decode.Group{decode.GroupProcess, decode.GroupFile, decode.GroupIO}, Durations: true})
 	h.run()
 	r.stop()
 	if a := r.result.Account; a.LostCompat != want || a.Lost() != want {

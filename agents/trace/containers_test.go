@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"golang.org/x/sys/unix"
 
 	"github.com/sonde-operator/sonde/agents/node/recording"
 	"github.com/sonde-operator/sonde/agents/trace/decode"
@@ -94,13 +95,14 @@ func (p *testPod) holdMounted(t *testing.T, source, script string, args ...strin
 // Only selected containers are recorded, including ones that start during the trace, and events of their cgroups before
 // their names are known. The kernel no longer records the others.
 func TestContainers(t *testing.T) {
-	web := newTestPod(t, testUID)
+	t.Parallel()
+	web := newTestPod(t)
 	log, late, lateLog := web.another(t, "b1"), web.another(t, "b2"), web.another(t, "b3")
 	root := nodeRoot(t)
 	web.named(t, root, "web")
 	log.named(t, root, "log")
 	in := map[string]*held{"web": web.holdAs(t, "web", "/bin/cat", "/etc/hostname"), "log": log.holdAs(t, "log", "/bin/cat", "/etc/hosts")}
-	r := start(t, &Config{PodUID: testUID, NodeRoot: root, Groups: []decode.Group{decode.GroupProcess, decode.GroupFile, decode.GroupIO}, Containers: []string{"late", "web", "none"}})
+	r := start(t, &Config{PodUID: web.uid, NodeRoot: root, Groups: []decode.Group{decode.GroupProcess, decode.GroupFile, decode.GroupIO}, Containers: []string{"late", "web", "none"}})
 	in["late"], in["late-log"] = late.holdAs(t, "late", "/bin/cat", "/etc/group"), lateLog.holdAs(t, "late-log", "/bin/cat", "/etc/passwd")
 	late.named(t, root, "late") // the kubelet makes the link after the container's start
 	lateLog.named(t, root, "late-log")
@@ -163,9 +165,10 @@ func awaitLeftOut(t *testing.T, tr *Trace, want int) {
 
 // Events of a cgroup whose container is not known are written: here the kubelet has no link for it.
 func TestUnknownContainer(t *testing.T) {
-	pod := newTestPod(t, testUID)
+	t.Parallel()
+	pod := newTestPod(t)
 	h := pod.hold(t, "", "/bin/cat", "/etc/hostname")
-	r := start(t, &Config{PodUID: testUID, NodeRoot: nodeRoot(t), Groups: []decode.Group{decode.GroupFile}, Containers: []string{"web"}})
+	r := start(t, &Config{PodUID: pod.uid, NodeRoot: nodeRoot(t), Groups: []decode.Group{decode.GroupFile}, Containers: []string{"web"}})
 	h.run()
 	if lines := r.stop(); !slices.ContainsFunc(lines, func(l line) bool { return l.Path == "/etc/hostname" && l.Container == "" }) {
 		t.Errorf("no event of it in %d lines", len(lines))
@@ -175,7 +178,8 @@ func TestUnknownContainer(t *testing.T) {
 // A process cannot hide from the trace, or pass for another container's, by its mounts: the kubelet's name of its cgroup's
 // container counts.
 func TestHiddenContainer(t *testing.T) {
-	unknown, root := newTestPod(t, testUID), nodeRoot(t)
+	t.Parallel()
+	unknown, root := newTestPod(t), nodeRoot(t)
 	web, log := unknown.another(t, "b1").named(t, root, "web"), unknown.another(t, "b2").named(t, root, "log")
 	args := []string{"/bin/cat", "/etc/hostname"}
 	written := map[string]*held{
@@ -188,7 +192,7 @@ func TestHiddenContainer(t *testing.T) {
 		"log without its mounts": log.holdHidden(t, args...),
 		"log with web's mount":   log.holdAs(t, "web", args...),
 	}
-	r := start(t, &Config{PodUID: testUID, NodeRoot: root, Groups: []decode.Group{decode.GroupFile}, Containers: []string{"web"}})
+	r := start(t, &Config{PodUID: unknown.uid, NodeRoot: root, Groups: []decode.Group{decode.GroupFile}, Containers: []string{"web"}})
 	for _, all := range []map[string]*held{written, leftOut} {
 		for _, h := range all {
 			h.run()
@@ -218,11 +222,12 @@ func TestHiddenContainer(t *testing.T) {
 
 // A sandbox does nothing for most of its life: meanwhile its cgroup is not checked, which would read all processes of the node.
 func TestQuietCgroupIsNotChecked(t *testing.T) {
-	pod, root := newTestPod(t, testUID), nodeRoot(t)
+	t.Parallel()
+	pod, root := newTestPod(t), nodeRoot(t)
 	h := pod.hold(t, "", "/bin/cat", "/etc/hostname")
 	var text bytes.Buffer
 	tr, err := Open(&Config{
-		PodUID: testUID, NodeRoot: root, Groups: []decode.Group{decode.GroupFile}, Containers: []string{"web"},
+		PodUID: pod.uid, NodeRoot: root, Groups: []decode.Group{decode.GroupFile}, Containers: []string{"web"},
 		Out: sinkFunc(func(lines []byte, _ int) (int, error) { text.Write(lines); return bytes.Count(lines, newline), nil }),
 	})
 	if err != nil {
@@ -236,6 +241,30 @@ func TestQuietCgroupIsNotChecked(t *testing.T) {
 	h.run()
 	if err := tr.merge(kernel.BootTime()); err != nil || tr.containers.checked == 0 {
 		t.Errorf("%v; %+v, want a check after its events", err, tr.containers)
+	}
+}
+
+// A process that has ended leaves its container undecided: cgroup v1 shows the root as its cgroup, as if it were in no container.
+func TestEndedProcessDecidesNothing(t *testing.T) {
+	t.Parallel()
+	pod := newTestPod(t)
+	ended := pod.hold(t, "", "/bin/true")
+	tr, err := Open(&Config{
+		PodUID: pod.uid, NodeRoot: nodeRoot(t), Groups: []decode.Group{decode.GroupFile}, Containers: []string{"web"},
+		Out: sinkFunc(func(_ []byte, events int) (int, error) { return events, nil }),
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = tr.Close() })
+	if _, err := ended.in.Write([]byte("go\n")); err != nil {
+		t.Fatal(err)
+	}
+	if err := unix.Waitid(unix.P_PID, ended.cmd.Process.Pid, nil, unix.WEXITED|unix.WNOWAIT, nil); err != nil {
+		t.Fatal(err)
+	}
+	if err := tr.resolve(); err != nil || len(tr.containers.undecided) != 1 || len(tr.containers.decided) != 0 {
+		t.Errorf("%v; %+v, want one undecided cgroup", err, tr.containers)
 	}
 }
 

@@ -33,7 +33,7 @@ func BenchmarkRead(b *testing.B) {
 
 func benchmarkRead(b *testing.B, groups []decode.Group, inPod bool) {
 	b.Helper()
-	pod := newTestPod(b, testUID)
+	pod := newTestPod(b)
 	pod.startReads(b, 1) // so that the Pod has a process
 	procs := "/dev/null"
 	if inPod {
@@ -58,7 +58,7 @@ func benchmarkRead(b *testing.B, groups []decode.Group, inPod bool) {
 	}
 	var r *running
 	if groups != nil {
-		r = start(b, &Config{PodUID: testUID, Groups: groups, Out: sinkFunc(func(_ []byte, events int) (int, error) { return events, nil })})
+		r = start(b, &Config{PodUID: pod.uid, Groups: groups, Out: sinkFunc(func(_ []byte, events int) (int, error) { return events, nil })})
 	}
 	before := cpuTime(b)
 	began := time.Now()
@@ -78,7 +78,7 @@ func benchmarkRead(b *testing.B, groups []decode.Group, inPod bool) {
 // The cost of one look for the names of containers, on a node with 110 Pods of three containers: go test -bench Look -run XXX
 // ./agents/trace.
 func BenchmarkLook(b *testing.B) {
-	pod, root := newTestPod(b, testUID), nodeRoot(b)
+	pod, root := newTestPod(b), nodeRoot(b)
 	pod.startReads(b, 1) // so that the Pod has a process
 	for i := range 330 {
 		link := filepath.Join(root, "var", "log", "containers", fmt.Sprintf("web-%d_shop_web-%064x.log", i, i<<16))
@@ -87,7 +87,7 @@ func BenchmarkLook(b *testing.B) {
 		}
 	}
 	tr, err := Open(&Config{
-		PodUID: testUID, NodeRoot: root, Groups: []decode.Group{decode.GroupFile}, Containers: []string{"web"},
+		PodUID: pod.uid, NodeRoot: root, Groups: []decode.Group{decode.GroupFile}, Containers: []string{"web"},
 		Out: sinkFunc(func(_ []byte, events int) (int, error) { return events, nil }),
 	})
 	if err != nil {

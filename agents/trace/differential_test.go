@@ -20,7 +20,8 @@ const execution = "execve(*) = 0x0"
 // calls in the same order, with the same arguments and results. Together the programs make every call that is traced.
 // docs/trace.md lists the differences.
 func TestAgreesWithStrace(t *testing.T) {
-	pod := newTestPod(t, testUID)
+	t.Parallel()
+	pod := newTestPod(t)
 	idle := pod.hold(t, "", "/bin/true") // so that the Pod has a process
 	programs := map[string]*straced{
 		"Go": {cgroup: pod.dir, program: os.Args[0], least: 400},
@@ -29,7 +30,7 @@ func TestAgreesWithStrace(t *testing.T) {
 	for _, p := range programs {
 		p.prepare(t)
 	}
-	r := start(t, &Config{PodUID: testUID, Groups: []decode.Group{decode.GroupProcess, decode.GroupFile, decode.GroupIO, decode.GroupNetwork, decode.GroupMemory, decode.GroupSignal}})
+	r := start(t, &Config{PodUID: pod.uid, Groups: []decode.Group{decode.GroupProcess, decode.GroupFile, decode.GroupIO, decode.GroupNetwork, decode.GroupMemory, decode.GroupSignal}})
 	for _, p := range programs {
 		if err := p.cmd.Start(); err != nil {
 			t.Fatal(err)

@@ -17,6 +17,7 @@ import (
 // Programs copy a file by read and write, and by mmap, as FLAP's toys do. FLAP's readers know each line, and each call
 // has an enter line followed by its exit line.
 func TestFlapOfWorkloads(t *testing.T) {
+	t.Parallel()
 	program := compile(t, "copy.c")
 	for name, tc := range map[string]struct {
 		how  string
@@ -26,7 +27,7 @@ func TestFlapOfWorkloads(t *testing.T) {
 		"mapping": {"map", map[string][]string{"io": {"openat", "ftruncate"}, "memory": {"mmap", "msync", "munmap", "page_fault_user"}}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			pod := newTestPod(t, testUID)
+			pod := newTestPod(t)
 			source := filepath.Join(t.TempDir(), "source")
 			if err := os.WriteFile(source, bytes.Repeat([]byte("content "), 10_000), 0o600); err != nil {
 				t.Fatal(err)
@@ -43,7 +44,7 @@ func TestFlapOfWorkloads(t *testing.T) {
 					return events, nil
 				})
 			}
-			r := start(t, &Config{PodUID: testUID, Groups: []decode.Group{decode.GroupProcess, decode.GroupFile, decode.GroupIO, decode.GroupMemory, decode.GroupSignal}, Flap: sinks})
+			r := start(t, &Config{PodUID: pod.uid, Groups: []decode.Group{decode.GroupProcess, decode.GroupFile, decode.GroupIO, decode.GroupMemory, decode.GroupSignal}, Flap: sinks})
 			h.run()
 			r.cancel()
 			<-r.done

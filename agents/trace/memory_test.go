@@ -16,9 +16,10 @@ import (
 
 // Each first write to a page of a new mapping is a page fault.
 func TestPageFaults(t *testing.T) {
-	pod := newTestPod(t, testUID)
+	t.Parallel()
+	pod := newTestPod(t)
 	pid, release := pod.startWorkload(t, "touch", 0)
-	r := start(t, &Config{PodUID: testUID, Groups: []decode.Group{decode.GroupMemory}, Durations: true})
+	r := start(t, &Config{PodUID: pod.uid, Groups: []decode.Group{decode.GroupMemory}, Durations: true})
 	release()
 	lines := r.stop()
 	i := slices.IndexFunc(lines, func(l line) bool { return l.Call == "mmap" && argOf(t, &l, "length") == touched<<12 })
@@ -83,6 +84,7 @@ func watchesFunctions(t *testing.T) bool {
 
 // A mapping has the path of its descriptor, which is known only with the group file.
 func TestPathOfAMapping(t *testing.T) {
+	t.Parallel()
 	program := compile(t, "copy.c")
 	for name, tc := range map[string]struct {
 		groups []decode.Group
@@ -92,9 +94,9 @@ func TestPathOfAMapping(t *testing.T) {
 		"without files": {[]decode.Group{decode.GroupMemory}, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
-			pod := newTestPod(t, testUID)
+			pod := newTestPod(t)
 			h := pod.hold(t, "", program, "map", "/etc/passwd", "copied")
-			r := start(t, &Config{PodUID: testUID, Groups: tc.groups})
+			r := start(t, &Config{PodUID: pod.uid, Groups: tc.groups})
 			h.run()
 			var paths []string
 			for _, l := range r.stop() {

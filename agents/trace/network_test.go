@@ -22,12 +22,6 @@ import (
 	"github.com/sonde-operator/sonde/test/privileged"
 )
 
-// UIDs of these tests' Pods, whose programs stay loaded for a while.
-const (
-	interactiveUID = "22222222-1b0c-4e0e-9d1b-5a3b6c7d8e9f"
-	otherPodUID    = "33333333-1b0c-4e0e-9d1b-5a3b6c7d8e9f"
-)
-
 // is compares an argument with a text. Numbers are compared in the format of the trace.
 func (l *line) is(name, want string) bool { return l.arg(name) == want }
 
@@ -61,11 +55,12 @@ func connectionOf(l *line) string {
 // Every connection of the Pod's namespace is recorded once, with its bytes, its end and its owner. Another Pod does the same
 // in its own namespace, and is not recorded.
 func TestConnections(t *testing.T) {
-	pod, otherPod := newTestPod(t, interactiveUID), newTestPod(t, otherPodUID)
+	t.Parallel()
+	pod, otherPod := newTestPod(t), newTestPod(t)
 	workload, other := pod.startInteractive(t, "network", true), otherPod.startInteractive(t, "network", true)
 	workload.expect("ready")
 	other.expect("ready")
-	r := start(t, &Config{PodUID: interactiveUID, NetNS: workload.netNS(), Groups: []decode.Group{decode.GroupFile, decode.GroupIO, decode.GroupNetwork}, Durations: true})
+	r := start(t, &Config{PodUID: pod.uid, NetNS: workload.netNS(), Groups: []decode.Group{decode.GroupFile, decode.GroupIO, decode.GroupNetwork}, Durations: true})
 	other.resume()
 	workload.resume()
 	child := workload.expect("child")
@@ -220,10 +215,10 @@ func (k *interactive) connect(port string) {
 // On the node's network only the connections of the Pod's processes are recorded. The listener was open before the
 // trace.
 func TestConnectionsOnTheHostNetwork(t *testing.T) {
-	pod := newTestPod(t, interactiveUID)
+	pod := newTestPod(t)
 	workload := pod.startInteractive(t, "listen", false)
 	port := workload.expect("ready")
-	r := start(t, &Config{PodUID: interactiveUID, Groups: []decode.Group{decode.GroupNetwork}})
+	r := start(t, &Config{PodUID: pod.uid, Groups: []decode.Group{decode.GroupNetwork}})
 	workload.connect(port)
 	var got []string
 	accepted := false
@@ -248,11 +243,11 @@ func TestConnectionsOnTheHostNetwork(t *testing.T) {
 
 // The kernel interrupts a scan for open sockets after a million files of other Pods. The trace finds its sockets nevertheless.
 func TestTraceBesideManyDescriptors(t *testing.T) {
-	pod := newTestPod(t, interactiveUID)
+	pod := newTestPod(t)
 	privileged.Descriptors(t, 1_100_000)
 	workload := pod.startInteractive(t, "listen", false) // the last process that a scan looks at
 	port := workload.expect("ready")
-	r := start(t, &Config{PodUID: interactiveUID, Groups: []decode.Group{decode.GroupNetwork}, SocketScan: time.Minute})
+	r := start(t, &Config{PodUID: pod.uid, Groups: []decode.Group{decode.GroupNetwork}, SocketScan: time.Minute})
 	workload.connect(port)
 	if !slices.ContainsFunc(r.stop(), func(l line) bool {
 		return strings.HasPrefix(l.Call, "accept") && l.Path == "tcp:127.0.0.1:"+port
@@ -275,10 +270,10 @@ func TestTraceWithoutOldSockets(t *testing.T) {
 		"command":             {ownNet: true, byCommand: true, wantLost: 2},
 	} {
 		t.Run(name, func(t *testing.T) {
-			pod := newTestPod(t, interactiveUID)
+			pod := newTestPod(t)
 			workload := pod.startInteractive(t, "listen", tc.ownNet)
 			workload.expect("ready")
-			cfg := Config{PodUID: interactiveUID, Groups: []decode.Group{decode.GroupNetwork}, SocketScan: time.Nanosecond}
+			cfg := Config{PodUID: pod.uid, Groups: []decode.Group{decode.GroupNetwork}, SocketScan: time.Nanosecond}
 			if tc.ownNet {
 				cfg.NetNS = workload.netNS()
 			}
@@ -306,10 +301,10 @@ func TestConnectionsWithoutRoomForTheirOwner(t *testing.T) {
 		"command":             {ownNet: true, byCommand: true, lost: 4},
 	} {
 		t.Run(name, func(t *testing.T) {
-			pod := newTestPod(t, interactiveUID)
+			pod := newTestPod(t)
 			workload := pod.startInteractive(t, "full", tc.ownNet)
 			workload.expect("ready")
-			cfg := Config{PodUID: interactiveUID, Groups: []decode.Group{decode.GroupNetwork}}
+			cfg := Config{PodUID: pod.uid, Groups: []decode.Group{decode.GroupNetwork}}
 			if tc.ownNet {
 				cfg.NetNS = workload.netNS()
 			}
@@ -335,7 +330,8 @@ func TestConnectionsWithoutRoomForTheirOwner(t *testing.T) {
 
 // Programs of the group network are loaded only for it.
 func TestNetworkProgramsAreOptional(t *testing.T) {
-	pod := newTestPod(t, interactiveUID)
+	t.Parallel()
+	pod := newTestPod(t)
 	pod.hold(t, "", "/bin/true")
 	out := sinkFunc(func(_ []byte, events int) (int, error) { return events, nil })
 	for name, tc := range map[string]struct {
@@ -347,7 +343,7 @@ func TestNetworkProgramsAreOptional(t *testing.T) {
 		"flap":         {Config{Groups: []decode.Group{decode.GroupNetwork}, Flap: map[string]output.Sink{"io": out}}, false},
 	} {
 		t.Run(name, func(t *testing.T) {
-			tc.cfg.PodUID = interactiveUID
+			tc.cfg.PodUID = pod.uid
 			tr, err := Open(&tc.cfg)
 			if err != nil {
 				t.Fatal(err)

@@ -14,6 +14,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -22,24 +23,26 @@ import (
 	"github.com/sonde-operator/sonde/test/privileged"
 )
 
-// testUID is unique to this process: the same tests may run concurrently.
-var testUID = fmt.Sprintf("0f7c5a4e-1b0c-4e0e-9d1b-%012x", os.Getpid())
+// testPods counts the Pods of this process.
+var testPods atomic.Uint32
 
 const testContainer = "00000000000000000000000000000000000000000000000000000000000000aa"
 
-// testPod is a cgroup like a Pod's, with one container.
+// testPod is a cgroup like a Pod's, with one container. Its UID is its own: other tests, and other processes with the same tests, may
+// run at the same time.
 type testPod struct {
 	uid, dir string
 }
 
-func newTestPod(tb testing.TB, uid string) *testPod {
+func newTestPod(tb testing.TB) *testPod {
 	tb.Helper()
 	privileged.Need(tb)
 	root := "/sys/fs/cgroup"
 	if _, err := os.Stat(root + "/cgroup.controllers"); err != nil {
 		root += "/pids"
 	}
-	base := filepath.Join(root, fmt.Sprintf("sonde-trace-%d-%s", os.Getpid(), uid[:8]))
+	uid := fmt.Sprintf("0f7c5a4e-1b0c-4e0e-%04x-%012x", testPods.Add(1), os.Getpid())
+	base := filepath.Join(root, "sonde-trace-"+uid)
 	p := &testPod{uid: uid, dir: filepath.Join(base, "kubepods", "pod"+uid, testContainer)}
 	if err := os.MkdirAll(p.dir, 0o755); err != nil {
 		tb.Fatal(err)

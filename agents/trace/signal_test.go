@@ -15,11 +15,12 @@ import (
 
 // Signals to a Pod's processes, with their senders and results.
 func TestSignals(t *testing.T) {
-	pod := newTestPod(t, testUID)
+	t.Parallel()
+	pod := newTestPod(t)
 	victim := pod.hold(t, "", "/bin/true")
 	deaf := pod.hold(t, "", "/bin/sh", "-c", `trap "" USR2; kill -USR2 $$; /bin/true; true`)
 	broken := pod.hold(t, "", "/bin/sh", "-c", workloadEnv+`=segv exec "$0"`, os.Args[0])
-	r := start(t, &Config{PodUID: testUID, Groups: []decode.Group{decode.GroupSignal}})
+	r := start(t, &Config{PodUID: pod.uid, Groups: []decode.Group{decode.GroupSignal}})
 	deaf.run()
 	broken.run()
 	if err := victim.cmd.Process.Signal(syscall.SIGTERM); err != nil {
@@ -77,11 +78,12 @@ func (l *line) has(want map[string]any) bool {
 
 // A process that exceeds its cgroup's memory limit is killed, and the trace has its size.
 func TestOOMKill(t *testing.T) {
+	t.Parallel()
 	const limit = 64 << 20
-	pod := newTestPod(t, testUID)
+	pod := newTestPod(t)
 	h := pod.hold(t, "", "/bin/sh", "-c", workloadEnv+`=eat exec "$0"`, os.Args[0])
 	limitMemory(t, pod, h.cmd.Process.Pid, limit)
-	r := start(t, &Config{PodUID: testUID, Groups: []decode.Group{decode.GroupSignal}})
+	r := start(t, &Config{PodUID: pod.uid, Groups: []decode.Group{decode.GroupSignal}})
 	if _, err := h.in.Write([]byte("go\n")); err != nil {
 		t.Fatal(err)
 	}

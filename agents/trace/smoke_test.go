@@ -15,12 +15,12 @@ var notCalled = []string{"clone", "clone3", "close_range", "fork", "vfork"}
 // Each call of the table is recorded and measured. make test-vm runs this on other kernels, where numbers and registers could
 // differ.
 func TestEachCallIsRecorded(t *testing.T) {
-	pod := newTestPod(t, testUID)
+	pod := newTestPod(t)
 	t.Setenv(workloadEnv, "calls")
 	t.Setenv(workloadDir, t.TempDir())
 	h := pod.hold(t, "", os.Args[0])
 	calls, groups := decode.All(), decode.AllGroups()
-	r := start(t, &Config{PodUID: testUID, Groups: groups, Durations: true})
+	r := start(t, &Config{PodUID: pod.uid, Groups: groups, Durations: true})
 	if _, err := h.in.Write([]byte("go\n")); err != nil {
 		t.Fatal(err)
 	}

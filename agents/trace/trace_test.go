@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"context"
 	"errors"
-	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
@@ -21,13 +20,12 @@ import (
 	"github.com/sonde-operator/sonde/agents/trace/output"
 )
 
-var otherUID = fmt.Sprintf("11111111-1b0c-4e0e-9d1b-%012x", os.Getpid())
-
 // A shell starts programs: each event has its process and path, in order.
 func TestTraceOfAShell(t *testing.T) {
-	pod := newTestPod(t, testUID)
+	t.Parallel()
+	pod := newTestPod(t)
 	h := pod.hold(t, "", "/bin/sh", "-c", "cat /etc/hostname > out; cat missing 2>/dev/null; cd /; exec 9<etc/passwd; true")
-	r := start(t, &Config{PodUID: testUID, Groups: []decode.Group{decode.GroupProcess, decode.GroupFile, decode.GroupIO}, Durations: true})
+	r := start(t, &Config{PodUID: pod.uid, Groups: []decode.Group{decode.GroupProcess, decode.GroupFile, decode.GroupIO}, Durations: true})
 	h.run()
 	lines := r.stop()
 	has := func(want string, fits func(l *line) bool) {
@@ -65,11 +63,12 @@ func TestTraceOfAShell(t *testing.T) {
 // Two Pods run the same program. Only one is traced, including a cgroup that its container has made, and processes that
 // enter it later.
 func TestOneWholePodIsTraced(t *testing.T) {
-	pod, other := newTestPod(t, testUID), newTestPod(t, otherUID)
+	t.Parallel()
+	pod, other := newTestPod(t), newTestPod(t)
 	inPod := pod.hold(t, "", "/bin/cat", "/etc/hostname")
 	below := pod.hold(t, "made/by", "/bin/cat", "/etc/passwd")
 	outside := other.hold(t, "", "/bin/cat", "/etc/hostname")
-	r := start(t, &Config{PodUID: testUID, Groups: []decode.Group{decode.GroupProcess, decode.GroupFile}})
+	r := start(t, &Config{PodUID: pod.uid, Groups: []decode.Group{decode.GroupProcess, decode.GroupFile}})
 	late := pod.hold(t, "late", "/bin/cat", "/etc/group")
 	for _, h := range []*held{outside, inPod, below, late} {
 		h.run()
@@ -93,12 +92,13 @@ func TestOneWholePodIsTraced(t *testing.T) {
 
 // A slow reader loses calls, and counts each.
 func TestOverload(t *testing.T) {
+	t.Parallel()
 	const n = 200_000
-	pod := newTestPod(t, testUID)
+	pod := newTestPod(t)
 	release := pod.startReads(t, n)
 	var read atomic.Uint64
 	r := start(t, &Config{
-		PodUID: testUID, Groups: []decode.Group{decode.GroupIO}, RingBytes: 1,
+		PodUID: pod.uid, Groups: []decode.Group{decode.GroupIO}, RingBytes: 1,
 		Out: sinkFunc(func(lines []byte, _ int) (int, error) {
 			read.Add(uint64(strings.Count(string(lines), `"call":"read"`)))
 			time.Sleep(5 * time.Millisecond) // a slow disk
@@ -130,8 +130,9 @@ func TestOverload(t *testing.T) {
 
 // A limit of events is exact to the event, a limit of bytes to the line.
 func TestLimits(t *testing.T) {
+	t.Parallel()
 	const n = 5000
-	pod := newTestPod(t, testUID)
+	pod := newTestPod(t)
 	for name, tc := range map[string]struct {
 		events uint64
 		bytes  int64
@@ -150,7 +151,7 @@ func TestLimits(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			r := start(t, &Config{PodUID: testUID, Groups: []decode.Group{decode.GroupIO}, MaxEvents: tc.events, Out: f})
+			r := start(t, &Config{PodUID: pod.uid, Groups: []decode.Group{decode.GroupIO}, MaxEvents: tc.events, Out: f})
 			release()
 			if tc.want == recording.Stopped {
 				r.cancel()
@@ -180,11 +181,12 @@ func TestLimits(t *testing.T) {
 
 // Lines that cannot be written end the trace and are counted.
 func TestBrokenFile(t *testing.T) {
+	t.Parallel()
 	const n, taken = 20_000, 700
-	pod := newTestPod(t, testUID)
+	pod := newTestPod(t)
 	release := pod.startReads(t, n)
 	left := taken
-	r := start(t, &Config{PodUID: testUID, Groups: []decode.Group{decode.GroupIO}, Out: sinkFunc(func(lines []byte, _ int) (int, error) {
+	r := start(t, &Config{PodUID: pod.uid, Groups: []decode.Group{decode.GroupIO}, Out: sinkFunc(func(lines []byte, _ int) (int, error) {
 		k := min(left, bytes.Count(lines, newline))
 		left -= k
 		if left == 0 {
@@ -202,8 +204,9 @@ func TestBrokenFile(t *testing.T) {
 
 // A full disk ends the trace: the file has the written events, and all others are lost.
 func TestTraceOnAFullDisk(t *testing.T) {
+	t.Parallel()
 	const n = 50_000
-	pod := newTestPod(t, testUID)
+	pod := newTestPod(t)
 	release := pod.startReads(t, n)
 	dir := t.TempDir()
 	if err := unix.Mount("none", dir, "tmpfs", 0, "size=3m"); err != nil {
@@ -215,7 +218,7 @@ func TestTraceOnAFullDisk(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	r := start(t, &Config{PodUID: testUID, Groups: []decode.Group{decode.GroupIO}, Out: f})
+	r := start(t, &Config{PodUID: pod.uid, Groups: []decode.Group{decode.GroupIO}, Out: f})
 	release()
 	<-r.done
 	if err := f.Last([]byte("{}\n")); err != nil {
@@ -233,14 +236,14 @@ func TestTraceOnAFullDisk(t *testing.T) {
 
 // Even a few lines reach the file soon, and the account never counts more lines than the file has.
 func TestLinesReachTheFileSoon(t *testing.T) {
-	pod := newTestPod(t, testUID)
+	pod := newTestPod(t)
 	path := filepath.Join(t.TempDir(), "t.ndjson")
 	f, err := output.CreateFile(&output.FileConfig{Path: path, Mode: 0o640})
 	if err != nil {
 		t.Fatal(err)
 	}
 	release := pod.startReads(t, 100)
-	r := start(t, &Config{PodUID: testUID, Groups: []decode.Group{decode.GroupIO}, Out: f})
+	r := start(t, &Config{PodUID: pod.uid, Groups: []decode.Group{decode.GroupIO}, Out: f})
 	release()
 	for written := uint64(0); written <= 100; time.Sleep(time.Millisecond) {
 		written = r.trace.Account().Written
@@ -258,9 +261,9 @@ func TestLinesReachTheFileSoon(t *testing.T) {
 
 // Calls that take less than MinLatency are not recorded.
 func TestMinLatency(t *testing.T) {
-	pod := newTestPod(t, testUID)
+	pod := newTestPod(t)
 	h := pod.hold(t, "", "/bin/sh", "-c", "cat /etc/hostname; sleep 0.2; echo done")
-	r := start(t, &Config{PodUID: testUID, Groups: []decode.Group{decode.GroupFile, decode.GroupIO}, MinLatency: 100 * time.Millisecond})
+	r := start(t, &Config{PodUID: pod.uid, Groups: []decode.Group{decode.GroupFile, decode.GroupIO}, MinLatency: 100 * time.Millisecond})
 	h.run()
 	for _, l := range r.stop() {
 		// Calls that began before the trace may have taken any time. A call that a signal interrupts is restarted.
@@ -272,9 +275,9 @@ func TestMinLatency(t *testing.T) {
 
 // Signals do not hide a long call: each part of it is recorded, however short.
 func TestInterruptedCallsOverMinLatency(t *testing.T) {
-	pod := newTestPod(t, testUID)
+	pod := newTestPod(t)
 	pid, release := pod.startWorkload(t, "reads", 1)
-	r := start(t, &Config{PodUID: testUID, Groups: []decode.Group{decode.GroupIO}, MinLatency: time.Hour})
+	r := start(t, &Config{PodUID: pod.uid, Groups: []decode.Group{decode.GroupIO}, MinLatency: time.Hour})
 	parts := func() int {
 		r.mu.Lock()
 		defer r.mu.Unlock()
@@ -302,9 +305,10 @@ func TestInterruptedCallsOverMinLatency(t *testing.T) {
 
 // A container's processes have their own numbers, from 1 on.
 func TestPIDsInTheContainer(t *testing.T) {
-	pod := newTestPod(t, testUID)
+	t.Parallel()
+	pod := newTestPod(t)
 	h := pod.hold(t, "", "unshare", "--pid", "--fork", "sh", "-c", "cat /etc/hostname; true")
-	r := start(t, &Config{PodUID: testUID, Groups: []decode.Group{decode.GroupProcess}})
+	r := start(t, &Config{PodUID: pod.uid, Groups: []decode.Group{decode.GroupProcess}})
 	h.run()
 	got := map[string][2]int{}
 	for _, l := range r.stop() {
@@ -318,9 +322,10 @@ func TestPIDsInTheContainer(t *testing.T) {
 }
 
 func TestNothingIsLeft(t *testing.T) {
-	pod := newTestPod(t, testUID)
+	t.Parallel()
+	pod := newTestPod(t)
 	h := pod.hold(t, "", "/bin/true")
-	tr, err := Open(&Config{PodUID: testUID, Groups: []decode.Group{decode.GroupFile}, Out: sinkFunc(func(lines []byte, _ int) (int, error) {
+	tr, err := Open(&Config{PodUID: pod.uid, Groups: []decode.Group{decode.GroupFile}, Out: sinkFunc(func(lines []byte, _ int) (int, error) {
 		return bytes.Count(lines, newline), nil
 	})})
 	if err != nil {
@@ -345,8 +350,9 @@ func TestNothingIsLeft(t *testing.T) {
 }
 
 func TestOpenWithoutAProcess(t *testing.T) {
-	newTestPod(t, testUID) // needs root; a Pod without a process
-	if _, err := Open(&Config{PodUID: testUID, Groups: []decode.Group{decode.GroupFile}}); err == nil {
+	t.Parallel()
+	pod := newTestPod(t) // needs root; a Pod without a process
+	if _, err := Open(&Config{PodUID: pod.uid, Groups: []decode.Group{decode.GroupFile}}); err == nil {
 		t.Error("a trace of a Pod without a process began")
 	}
 	if _, err := Open(&Config{PodUID: "no uid"}); err == nil {
@@ -357,10 +363,11 @@ func TestOpenWithoutAProcess(t *testing.T) {
 // A process that starts programs and other processes faster than the tracer reads leaves room for other events. What is lost
 // of its own is counted.
 func TestForksLeaveRoom(t *testing.T) {
-	pod := newTestPod(t, testUID)
+	t.Parallel()
+	pod := newTestPod(t)
 	execs := pod.hold(t, "", "/bin/sh", "-c", `i=0; while [ $i -lt 300 ]; do /bin/true; i=$((i+1)); done`)
 	forks := pod.hold(t, "", "/bin/sh", "-c", `i=0; while [ $i -lt 8000 ]; do (:); i=$((i+1)); done`)
-	r := open(t, &Config{PodUID: testUID, Groups: []decode.Group{decode.GroupProcess}})
+	r := open(t, &Config{PodUID: pod.uid, Groups: []decode.Group{decode.GroupProcess}})
 	for _, step := range []struct {
 		what string
 		by   *held

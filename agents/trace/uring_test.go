@@ -98,6 +98,7 @@ func startedBy(lines []line, pid int) (all []line) {
 // A program uses files and sockets by an io_uring only: each operation is recorded, whichever thread submits or ends it. One
 // trace has all variants, because loading its programs takes longer than all of them.
 func TestIOUring(t *testing.T) {
+	t.Parallel()
 	program := compile(t, "uring.c")
 	variants := map[string][]string{
 		"plain":  usedOperations,
@@ -127,12 +128,12 @@ func TestIOUring(t *testing.T) {
 		// The numbers of operations whose results never come are used again.
 		"reused": append([]string{"openat DIR/file without a result"}, multishotOperations...),
 	}
-	pod := newTestPod(t, testUID)
+	pod := newTestPod(t)
 	processes := map[string]*held{}
 	for variant := range variants {
 		processes[variant] = pod.hold(t, "", program, variant, "file")
 	}
-	r := start(t, &Config{PodUID: testUID, Groups: append([]decode.Group{decode.GroupProcess}, uringGroups...), Durations: true})
+	r := start(t, &Config{PodUID: pod.uid, Groups: append([]decode.Group{decode.GroupProcess}, uringGroups...), Durations: true})
 	for _, h := range processes {
 		h.run()
 	}
@@ -168,12 +169,13 @@ func TestIOUring(t *testing.T) {
 // An operation that takes effect, but whose result its process never takes, is recorded at the end of the trace. So is one that
 // waits: no record tells them apart. FLAP has them, too. Linux 6.1 gives the result at once.
 func TestIOUringUnfetched(t *testing.T) {
+	t.Parallel()
 	program := compile(t, "uring.c")
-	pod := newTestPod(t, testUID)
+	pod := newTestPod(t)
 	for _, format := range []string{"NDJSON", "FLAP"} {
 		t.Run(format, func(t *testing.T) {
 			h := pod.hold(t, "", program, "unfetched", "file")
-			cfg := &Config{PodUID: testUID, Groups: uringGroups, Durations: true}
+			cfg := &Config{PodUID: pod.uid, Groups: uringGroups, Durations: true}
 			var flap strings.Builder
 			if format == "FLAP" {
 				sink := sinkFunc(func(lines []byte, events int) (int, error) {
@@ -241,10 +243,11 @@ func awaitNoMarks(t *testing.T, tr *Trace) {
 // The threads that the kernel adds to a process for its ring belong to the process's command, and to its cgroup, even after the
 // process's first thread has ended.
 func TestIOUringOfACommand(t *testing.T) {
+	t.Parallel()
 	program := compile(t, "uring.c")
 	for _, variant := range []string{"sqpoll", "async", "orphaned"} {
 		t.Run(variant, func(t *testing.T) {
-			pod := newTestPod(t, testUID)
+			pod := newTestPod(t)
 			other := filepath.Join(t.TempDir(), "other")
 			b, err := os.ReadFile(program)
 			if err == nil {
@@ -255,7 +258,7 @@ func TestIOUringOfACommand(t *testing.T) {
 			}
 			dir := t.TempDir()
 			wanted, unwanted := pod.hold(t, "", program, variant, filepath.Join(dir, "file")), pod.hold(t, "", other, variant, "other")
-			r := start(t, &Config{PodUID: testUID, Groups: uringGroups, Durations: true, Command: &kernel.Command{Name: "uring"}})
+			r := start(t, &Config{PodUID: pod.uid, Groups: uringGroups, Durations: true, Command: &kernel.Command{Name: "uring"}})
 			unwanted.run()
 			wanted.run()
 			awaitNoMarks(t, r.trace)
@@ -272,12 +275,13 @@ func TestIOUringOfACommand(t *testing.T) {
 
 // A slow reader loses operations, and counts each: at its submission, at its end, or at both.
 func TestIOUringOverload(t *testing.T) {
+	t.Parallel()
 	const n = 100_000
-	pod := newTestPod(t, testUID)
+	pod := newTestPod(t)
 	h := pod.hold(t, "", compile(t, "uring.c"), "many", "unused")
 	var read, incomplete uint64
 	r := start(t, &Config{
-		PodUID: testUID, Groups: []decode.Group{decode.GroupIO}, RingBytes: 1,
+		PodUID: pod.uid, Groups: []decode.Group{decode.GroupIO}, RingBytes: 1,
 		Out: sinkFunc(func(lines []byte, _ int) (int, error) {
 			for line := range bytes.Lines(lines) {
 				if bytes.Contains(line, []byte(`"call":"io_uring_read"`)) {
@@ -304,12 +308,13 @@ func TestIOUringOverload(t *testing.T) {
 // Where the kernel's tracepoints are not known, each submitted operation counts as lost, and each ring, because its process
 // may need no call to submit.
 func TestIOUringUnrecorded(t *testing.T) {
+	t.Parallel()
 	program := compile(t, "uring.c")
 	for variant, want := range map[string]uint64{"plain": uint64(len(usedOperations)) + 1, "overflow": 24 + 1} {
 		t.Run(variant, func(t *testing.T) {
-			pod := newTestPod(t, testUID)
+			pod := newTestPod(t)
 			h := pod.hold(t, "", program, variant, "file")
-			cgroup, err := kernel.FindCgroup("/proc", h.cmd.Process.Pid, testUID)
+			cgroup, err := kernel.FindCgroup("/proc", h.cmd.Process.Pid, pod.uid)
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -12,6 +12,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/sonde-operator/sonde/test/privileged"
 )
 
 // Environment variables that make the test's binary a workload.
@@ -57,7 +59,7 @@ func TestMain(m *testing.M) {
 	case "aio":
 		aioWorkload()
 	}
-	os.Exit(m.Run())
+	os.Exit(privileged.RunOverlapping(m))
 }
 
 // reads waits for a byte, and then makes exactly the requested number of one-byte reads.

@@ -11,6 +11,7 @@ import (
 // TestStoppedAt checks that the time of a stop is taken from the API server's record of writers, and only if that cannot be the time of
 // a later change.
 func TestStoppedAt(t *testing.T) {
+	t.Parallel()
 	at := dawn.Add(time.Minute)
 	writer := func(when time.Time, subresource, fields string) metav1.ManagedFieldsEntry {
 		return metav1.ManagedFieldsEntry{Time: new(metav1.NewTime(when)), Subresource: subresource, FieldsV1: metav1.NewFieldsV1(fields)}
@@ -52,6 +53,7 @@ func TestStoppedAt(t *testing.T) {
 
 // TestEndOfPod checks when a Pod ended, and when its deletion was requested, as far as its status says so.
 func TestEndOfPod(t *testing.T) {
+	t.Parallel()
 	finished := func(at time.Time) corev1.ContainerStatus {
 		return corev1.ContainerStatus{State: corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{FinishedAt: metav1.NewTime(at)}}}
 	}

@@ -11,6 +11,7 @@ import (
 // TestWrongNodeClock checks that a node whose clock is wrong by an hour, or is set during a capture, keeps results for just
 // the retention.
 func TestWrongNodeClock(t *testing.T) {
+	t.Parallel()
 	const lasted, retained = 31 * time.Minute, 10 * time.Minute
 	for name, tc := range map[string]struct{ before, after time.Duration }{
 		"ahead":        {before: time.Hour, after: time.Hour},

@@ -29,6 +29,7 @@ func withContainers(names ...string) func(*corev1.Pod) {
 // TestTraceOfContainers checks that a Pod gets a Job if it has one of the named containers. Its entry lists the missing ones.
 // A Pod with none of them gets a message that lists its containers. Jobs and configuration carry the names.
 func TestTraceOfContainers(t *testing.T) {
+	t.Parallel()
 	for name, tc := range map[string]struct {
 		containers []string
 		pods       []client.Object
@@ -90,6 +91,7 @@ func TestTraceOfContainers(t *testing.T) {
 
 // TestContainersUnreadable checks that no Job is created while the Pod's containers are unknown.
 func TestContainersUnreadable(t *testing.T) {
+	t.Parallel()
 	w := newTraceWorld(t, func(tr *sondev1.Trace) { tr.Spec.Containers = []string{"web"} }, append(deployment(), webPod("web-1", withContainers("web")))...)
 	broken := true
 	w.r.Live = interceptor.NewClient(w.client.(client.WithWatch), interceptor.Funcs{

@@ -19,6 +19,7 @@ import (
 // TestLife follows one capture from its first pass until all its objects are deleted. At each stage a second pass over
 // the unchanged cluster writes nothing.
 func TestLife(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, newCapture(), deployment("web-1", "web-2")...)
 
 	w.settle()
@@ -73,6 +74,7 @@ func TestLife(t *testing.T) {
 
 // TestQuiet checks that passes over an unchanged capture write nothing and review no right again.
 func TestQuiet(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, newCapture(func(pc *sondev1.PacketCapture) { pc.Spec.Duration = "1h" }), deployment("web-1", "web-2")...)
 	w.settle()
 	w.agents(w.attach)

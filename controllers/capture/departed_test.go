@@ -32,6 +32,7 @@ func (w *world) watched(before, now *corev1.Pod) {
 // TestPodBetweenPasses checks that a Pod that came and went between two passes stands in the status, that the result is not complete
 // then, and that a Pod that did not run, or not during the capture, does not.
 func TestPodBetweenPasses(t *testing.T) {
+	t.Parallel()
 	ended := func(address string) func(*corev1.Pod) {
 		return func(p *corev1.Pod) { p.Status.Phase, p.Status.PodIP = corev1.PodFailed, address }
 	}
@@ -105,6 +106,7 @@ func TestPodBetweenPasses(t *testing.T) {
 
 // TestPodBeforeTheStart checks that a Pod that was gone before the capture began is no part of it.
 func TestPodBeforeTheStart(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, newCapture(), deployment()...)
 	w.settle()
 	w.clock.Step(time.Minute)
@@ -121,6 +123,7 @@ func TestPodBeforeTheStart(t *testing.T) {
 
 // TestPodWithAJobDeparts checks that a Pod that has a Job is not recorded, also while the cache does not have the Job.
 func TestPodWithAJobDeparts(t *testing.T) {
+	t.Parallel()
 	for name, stale := range map[string]bool{"the cache has the Job": false, "the cache does not have the Job": true} {
 		t.Run(name, func(t *testing.T) {
 			w := lateCapture(t)
@@ -146,6 +149,7 @@ func TestPodWithAJobDeparts(t *testing.T) {
 // TestDepartedBeforeTheStartHideNone checks that a Pod is recorded however many departed before the capture began, also if no pass
 // was made since then.
 func TestDepartedBeforeTheStartHideNone(t *testing.T) {
+	t.Parallel()
 	for name, pass := range map[string]bool{"after a pass": true, "before the next pass": false} {
 		t.Run(name, func(t *testing.T) {
 			w := newWorld(t, newCapture(), deployment()...)
@@ -179,6 +183,7 @@ func TestDepartedBeforeTheStartHideNone(t *testing.T) {
 
 // TestDepartedPodsLeaveRoom checks that departed Pods, which have no files, take no places of others in a status.
 func TestDepartedPodsLeaveRoom(t *testing.T) {
+	t.Parallel()
 	some := func(n int, e sondev1.PodResult) (all []sondev1.PodResult) {
 		for i := range n {
 			e.Name = fmt.Sprintf("%s-%03d", e.Reason, i)
@@ -212,6 +217,7 @@ func TestDepartedPodsLeaveRoom(t *testing.T) {
 
 // TestDepartedPodsAreBounded checks that the record of one capture has a bound, and is removed with the capture.
 func TestDepartedPodsAreBounded(t *testing.T) {
+	t.Parallel()
 	w := lateCapture(t)
 	w.clock.Step(time.Second)
 	for i := range 2 * maxDeparted {
@@ -236,6 +242,7 @@ func TestDepartedPodsAreBounded(t *testing.T) {
 
 // Many captures of one flood do not fill the memory. The flood takes places from itself, not from another's capture.
 func TestDepartedOfManyCaptures(t *testing.T) {
+	t.Parallel()
 	d, shop := &departedPods{}, types.NamespacedName{Namespace: "shop", Name: "web"}
 	d.add(shop, "one", departedPod{name: "one"})
 	for c := range 60 {

@@ -19,6 +19,7 @@ import (
 )
 
 func TestStampKey(t *testing.T) {
+	t.Parallel()
 	key := make([]byte, stamp.KeyBytes)
 	pc := newCapture()
 	annotations, err := stamp.Sign(key, pc.Namespace, pc.KindName(), pc.Spec, stamp.Claim{Requester: access.Requester{Username: "alice"}, IssuedAt: dawn})
@@ -40,6 +41,7 @@ func TestStampKey(t *testing.T) {
 }
 
 func TestKeeperCalls(t *testing.T) {
+	t.Parallel()
 	pairs, err := keeperapi.GeneratePairs(time.Now(), time.Hour)
 	if err != nil {
 		t.Fatal(err)

@@ -11,6 +11,7 @@ import (
 
 // TestDisproved checks what is believed of a gate whose Pod is gone.
 func TestDisproved(t *testing.T) {
+	t.Parallel()
 	done := func(change func(*account.Account)) *account.Account {
 		a := &account.Account{State: account.StateDone, Started: dawn, Gated: true}
 		if change != nil {

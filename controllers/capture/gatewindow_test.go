@@ -13,6 +13,7 @@ import (
 
 // TestGatingTurnsTrueLast checks that Gating is True only once the API servers have had time to load the webhook.
 func TestGatingTurnsTrueLast(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, newTrace(), deployment("web-1")...)
 	steps := []struct {
 		what   string
@@ -41,6 +42,7 @@ func TestGatingTurnsTrueLast(t *testing.T) {
 
 // TestProtectedNamespaceGatesNothing checks that Gating does not promise what the webhook never does.
 func TestProtectedNamespaceGatesNothing(t *testing.T) {
+	t.Parallel()
 	f := gatingCondition(newTrace(), observation{now: dawn, protected: true, gateConfigured: true}, plan{})
 	if f.status != metav1.ConditionFalse || f.reason != sondev1.ReasonNamespaceProtected {
 		t.Errorf("Gating is %+v", f)
@@ -50,6 +52,7 @@ func TestProtectedNamespaceGatesNothing(t *testing.T) {
 // TestGatingTurnsFalseFirst checks that a Pod that was created while Gating was True is traced, also if it gets its node after
 // the end, and that the trace waits for it. Its probes attach late.
 func TestGatingTurnsFalseFirst(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, newTrace(func(t *sondev1.Trace) { t.Spec.Duration = "5" }), deployment("web-1")...)
 	w.openGate()
 	w.clock.Step(10 * time.Second)
@@ -91,6 +94,7 @@ func TestGatingTurnsFalseFirst(t *testing.T) {
 
 // TestGatingIsFalseBeforeTheEnd checks that no write that ends a trace finds Gating True.
 func TestGatingIsFalseBeforeTheEnd(t *testing.T) {
+	t.Parallel()
 	for name, end := range map[string]func(*world, *sondev1.Trace){
 		"stopped":    func(_ *world, tr *sondev1.Trace) { tr.Spec.Stop = true },
 		"right lost": func(w *world, _ *sondev1.Trace) { w.deny["shop"] = "no"; w.clock.Step(DefaultAccessReviewInterval) },

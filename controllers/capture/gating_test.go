@@ -89,6 +89,7 @@ func awaits(reason string) corev1.ContainerState {
 // TestGatedPodIsTracedBeforeItStarts checks that a Pod gets its Job as soon as it has a node. Only the probes of Pods that this
 // Trace gates get the flag for the gate.
 func TestGatedPodIsTracedBeforeItStarts(t *testing.T) {
+	t.Parallel()
 	other := func(p *corev1.Pod) {
 		gated(awaits("PodInitializing"))(p)
 		p.Annotations[sondev1.AnnotationGatedByUID] = "another"
@@ -112,6 +113,7 @@ func TestGatedPodIsTracedBeforeItStarts(t *testing.T) {
 // TestPodThatPassedTheGate: a Pod that has started untraced while Gating was True makes the trace Incomplete, also if the webhook
 // for new Pods failed open, so that the Pod has no gate.
 func TestPodThatPassedTheGate(t *testing.T) {
+	t.Parallel()
 	for name, tc := range map[string]struct {
 		pod  func(*corev1.Pod)
 		gate string // whose gate the probe says that it opened
@@ -178,6 +180,7 @@ func TestPodThatPassedTheGate(t *testing.T) {
 
 // TestGateResult checks that the end of a Pod's gate is in its entry.
 func TestGateResult(t *testing.T) {
+	t.Parallel()
 	result := func(o sondev1.GateOutcome, ms int64) *sondev1.GateResult {
 		return &sondev1.GateResult{Outcome: o, WaitedMilliseconds: ms}
 	}
@@ -249,6 +252,7 @@ func TestGateResult(t *testing.T) {
 
 // TestOpenedIsProved checks that a Pod counts as traced from its first instruction only by the word of its probe.
 func TestOpenedIsProved(t *testing.T) {
+	t.Parallel()
 	result := func(o sondev1.GateOutcome) *sondev1.GateResult {
 		return &sondev1.GateResult{Outcome: o, WaitedMilliseconds: 1234}
 	}
@@ -290,6 +294,7 @@ func TestOpenedIsProved(t *testing.T) {
 
 // TestForgedGate checks that the keeper is asked whether its probe opened a gate, in a running trace and at its end.
 func TestForgedGate(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, newTrace(), append(deployment(), webPod("web-1", gated(corev1.ContainerState{Running: &corev1.ContainerStateRunning{}})))...)
 	w.settle()
 	w.agents(w.attach)
@@ -315,6 +320,7 @@ func TestForgedGate(t *testing.T) {
 // TestKeepersWordOnTheGateIsChecked checks that the word of a running probe, which comes from its keeper, is compared with what the
 // probe says when it has ended.
 func TestKeepersWordOnTheGateIsChecked(t *testing.T) {
+	t.Parallel()
 	for name, tc := range map[string]struct {
 		gate      string // whose gate the probe says that it opened
 		gone      bool   // the Pod is gone when the probe ends
@@ -356,6 +362,7 @@ func TestKeepersWordOnTheGateIsChecked(t *testing.T) {
 
 // TestGateAfterThePodsTrace checks that a sandbox that is started again after the trace of its Pod does not change the result.
 func TestGateAfterThePodsTrace(t *testing.T) {
+	t.Parallel()
 	running := func(p *corev1.Pod) { p.Status.Phase = corev1.PodRunning }
 	w := newWorld(t, newTrace(), append(deployment(), webPod("web-1", gated(gateMessage(gateconfig.Opened)), running))...)
 	w.settle()
@@ -374,6 +381,7 @@ func TestGateAfterThePodsTrace(t *testing.T) {
 }
 
 func TestGateIsShown(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, newTrace(), append(deployment(), webPod("web-1", gated(corev1.ContainerState{Running: &corev1.ContainerStateRunning{}})))...)
 	w.settle()
 	w.agents(w.attach)
@@ -392,6 +400,7 @@ func TestGateIsShown(t *testing.T) {
 
 // TestGateOfDeletedPod checks that the end of a gate is written before its Pod is gone, although counts are delayed.
 func TestGateOfDeletedPod(t *testing.T) {
+	t.Parallel()
 	kept := func(p *corev1.Pod) { p.Finalizers = []string{"example.test/kept"} }
 	objects := deployment()
 	for i := range 3 * freePods {
@@ -424,6 +433,7 @@ func TestGateOfDeletedPod(t *testing.T) {
 // TestPodWhoseGateCannotStart checks that the status first says that no more Pods are gated, and then the Pod is evicted. A Pod
 // without an owner stays, and so does a Pod that must not start untraced.
 func TestPodWhoseGateCannotStart(t *testing.T) {
+	t.Parallel()
 	tests := map[string]struct {
 		trace       func(*sondev1.Trace)
 		pod         func(*corev1.Pod)
@@ -478,6 +488,7 @@ func TestPodWhoseGateCannotStart(t *testing.T) {
 }
 
 func TestGatingCondition(t *testing.T) {
+	t.Parallel()
 	tests := map[string]struct {
 		change func(*world, *sondev1.Trace)
 		step   time.Duration
@@ -518,6 +529,7 @@ func TestGatingCondition(t *testing.T) {
 
 // TestQueuedTraceGatesNothing checks that no Pod waits for a trace that is queued itself.
 func TestQueuedTraceGatesNothing(t *testing.T) {
+	t.Parallel()
 	first := newTrace(func(t *sondev1.Trace) {
 		t.Name, t.UID, t.Spec.JobID, t.CreationTimestamp = "first", "first", "aaaa", metav1.NewTime(dawn.Add(-time.Minute))
 		t.Status.StartTime, t.Status.Phase = &t.CreationTimestamp, sondev1.PhaseCapturing

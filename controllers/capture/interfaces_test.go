@@ -14,6 +14,7 @@ import (
 // TestMissingInterface checks that the status names an interface while a Pod lacks it, and that the result is not complete if it
 // never appears.
 func TestMissingInterface(t *testing.T) {
+	t.Parallel()
 	for name, appears := range map[string]bool{"appears": true, "never appears": false} {
 		t.Run(name, func(t *testing.T) {
 			w := newWorld(t, newCapture(func(pc *sondev1.PacketCapture) { pc.Spec.Interfaces = []string{"eth7"} }), deployment("web-1")...)
@@ -48,6 +49,7 @@ func TestMissingInterface(t *testing.T) {
 
 // TestMissedInterface checks that a result is not complete if an interface was not captured the whole time.
 func TestMissedInterface(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, newCapture(), deployment("web-1")...)
 	w.settle()
 	w.agents(w.attach)

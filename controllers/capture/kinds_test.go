@@ -191,6 +191,7 @@ func TestCeilingsCountAllKinds(t *testing.T) {
 
 // TestWakesOwnKind checks that an object wakes only the capture of its own kind.
 func TestWakesOwnKind(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, newCapture())
 	for name, tc := range map[string]struct {
 		kind string

@@ -10,6 +10,7 @@ import (
 )
 
 func TestMetrics(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, newCapture(), append(deployment("web-1", "web-2"), other("new", 0, func(pc *sondev1.PacketCapture) { pc.Namespace = "private" }))...)
 	w.settle()
 	w.agents(w.attach)

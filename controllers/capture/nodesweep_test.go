@@ -57,6 +57,7 @@ func withEngine(engine sondev1.CaptureEngine) func(*sondev1.PacketCapture) {
 
 // TestSweepAfterAKilledProbe checks that there is one sweep after each probe that may have left programs, and no other.
 func TestSweepAfterAKilledProbe(t *testing.T) {
+	t.Parallel()
 	const pod, node = "sweep --pod-uid uid-web-1", "sweep --pod-uid uid-web-1 --host-network"
 	ended := done(sondev1.ReasonDuration)
 	ended.Engine = "clsact"
@@ -120,6 +121,7 @@ func TestSweepAfterAKilledProbe(t *testing.T) {
 
 // TestSweepIsNoProbe checks that a sweep Job does not count as a probe, and stays when the capture is deleted.
 func TestSweepIsNoProbe(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, newCapture(withEngine(sondev1.EngineBPF)), deployment("web-1")...)
 	w.settle()
 	w.agents(w.attach)
@@ -146,6 +148,7 @@ func TestSweepIsNoProbe(t *testing.T) {
 
 // TestNoSweepForALostNode checks that there is no sweep on a lost node: its kernel is gone, or the probe still runs.
 func TestNoSweepForALostNode(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, newCapture(withEngine(sondev1.EngineBPF)), deployment("web-1")...)
 	w.settle()
 	w.agents(w.attach)
@@ -159,6 +162,7 @@ func TestNoSweepForALostNode(t *testing.T) {
 
 // TestSweepWhereTheAgentVanished checks that there is a sweep after an agent's Pod was deleted by force.
 func TestSweepWhereTheAgentVanished(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, newCapture(withEngine(sondev1.EngineAuto)), append(deployment("web-1"), readyNode("node-a"))...)
 	w.settle()
 	w.agents(w.attach)

@@ -29,6 +29,7 @@ import (
 
 // TestFirstPass checks the status and the objects after the first passes, before any agent runs.
 func TestFirstPass(t *testing.T) {
+	t.Parallel()
 	hub := func(pc *sondev1.PacketCapture) { pc.Namespace, pc.Spec.TargetNamespace = "hub", "shop" }
 	private := func(pc *sondev1.PacketCapture) { pc.Namespace, pc.Spec.TargetNamespace = "private", "shop" }
 	filter := func(pc *sondev1.PacketCapture) { pc.Spec.Filter = "vlan" }
@@ -179,6 +180,7 @@ func TestFirstPass(t *testing.T) {
 
 // TestErrorsAreRetried checks that an unknown answer creates nothing and ends nothing.
 func TestErrorsAreRetried(t *testing.T) {
+	t.Parallel()
 	boom := errors.New("no connection")
 	cases := map[string]func(*world){
 		"stamp":           func(w *world) { w.stampErr = boom },
@@ -217,6 +219,7 @@ func TestErrorsAreRetried(t *testing.T) {
 
 // TestEndReasons checks what ends a running capture, and which results stay.
 func TestEndReasons(t *testing.T) {
+	t.Parallel()
 	cases := map[string]struct {
 		happens     func(*world)
 		account     *account.Account // of probes that were asked to end
@@ -414,6 +417,7 @@ func TestEndReasons(t *testing.T) {
 
 // TestStopBeforeTheProbeStarted checks that the Job is deleted, since there is no probe to stop.
 func TestStopBeforeTheProbeStarted(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, newCapture(), deployment("web-1")...)
 	w.settle()
 	w.agents(func(*corev1.Pod) {})
@@ -430,6 +434,7 @@ func TestStopBeforeTheProbeStarted(t *testing.T) {
 }
 
 func TestNotStarted(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, newCapture(func(pc *sondev1.PacketCapture) { pc.Spec.Duration = "1h" }), deployment("web-1", "web-2")...)
 	w.settle()
 	w.agents(func(p *corev1.Pod) {
@@ -451,6 +456,7 @@ func TestNotStarted(t *testing.T) {
 }
 
 func TestJobRefused(t *testing.T) {
+	t.Parallel()
 	forbidden := apierrors.NewForbidden(schema.GroupResource{Group: "batch", Resource: "jobs"}, "web-1-qwer", errors.New("exceeded quota: jobs"))
 	w := newWorld(t, newCapture(), deployment("web-1")...)
 	w.createErr = failFor[*batchv1.Job](forbidden)
@@ -469,6 +475,7 @@ func TestJobRefused(t *testing.T) {
 }
 
 func TestJobRefusedForGood(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, newCapture(), deployment("web-1")...)
 	w.createErr = failFor[*batchv1.Job](apierrors.NewForbidden(schema.GroupResource{}, "x", errors.New("exceeded quota: jobs")))
 	w.settle()
@@ -481,6 +488,7 @@ func TestJobRefusedForGood(t *testing.T) {
 }
 
 func TestAgentPodRefused(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, newCapture(func(pc *sondev1.PacketCapture) { pc.Spec.Duration = "1h" }), deployment("web-1")...)
 	w.settle()
 	uid := w.jobs()[0].UID

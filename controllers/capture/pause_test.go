@@ -42,6 +42,7 @@ func besideAnother(w *world) { w.add(tenant("another-operator")) }
 
 // TestClosedBefore checks that a paused or closed capture gets no Job.
 func TestClosedBefore(t *testing.T) {
+	t.Parallel()
 	for name, tc := range map[string]struct {
 		happens func(*world)
 		want    string // Admitted
@@ -89,6 +90,7 @@ func TestClosedBefore(t *testing.T) {
 // TestClosedIsRecordedWithTheRequester checks that the audit record of an end names the requester if the stamp is valid.
 // Users must not learn which workload shares the operator's namespace.
 func TestClosedIsRecordedWithTheRequester(t *testing.T) {
+	t.Parallel()
 	for name, tc := range map[string]struct {
 		happens  func(*world)
 		stampErr error
@@ -131,6 +133,7 @@ func TestClosedIsRecordedWithTheRequester(t *testing.T) {
 
 // TestRequestsAreRecorded: the log has who created and who stopped a capture, once each, and only names that were signed.
 func TestRequestsAreRecorded(t *testing.T) {
+	t.Parallel()
 	for name, tc := range map[string]struct {
 		stopped  string // by whom; "" if it is not known
 		stampErr error
@@ -177,6 +180,7 @@ func TestRequestsAreRecorded(t *testing.T) {
 
 // TestClosedOnHostNetwork checks that a refused capture causes no review of nodes.
 func TestClosedOnHostNetwork(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, newCapture(), append(deployment(), webPod("web-1", func(p *corev1.Pod) { p.Spec.HostNetwork = true }))...)
 	w.settle()
 	w.agents(w.attach)
@@ -190,6 +194,7 @@ func TestClosedOnHostNetwork(t *testing.T) {
 
 // TestClosedWhileRunning checks that the first pass stops the probes, and that their results stay.
 func TestClosedWhileRunning(t *testing.T) {
+	t.Parallel()
 	for name, tc := range map[string]struct {
 		happens   func(*world)
 		keeperErr error

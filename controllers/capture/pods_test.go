@@ -29,6 +29,7 @@ import (
 
 // TestScale checks that Pods that join get the rest of the window, and that Pods that leave keep their result.
 func TestScale(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, newCapture(), deployment("web-1")...)
 	w.settle()
 	w.agents(w.attach)
@@ -68,6 +69,7 @@ func TestScale(t *testing.T) {
 }
 
 func TestFollowPodsFalse(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, newCapture(func(pc *sondev1.PacketCapture) { no := false; pc.Spec.FollowPods = &no }), deployment("web-1", "web-2")...)
 	// One of the first Pods gets its Job a moment later than the other.
 	w.createErr = func(o client.Object) error {
@@ -91,6 +93,7 @@ func TestFollowPodsFalse(t *testing.T) {
 
 // TestStatefulSetPodComesBack checks that each new Pod of the same name gets a Job of its own.
 func TestStatefulSetPodComesBack(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, newCapture(), deployment()...)
 	for i := range 4 {
 		uid := types.UID(fmt.Sprintf("%d0000000-1111-4222-8333-444455556666", i))
@@ -112,6 +115,7 @@ func TestStatefulSetPodComesBack(t *testing.T) {
 
 // TestNamesTaken checks that two captures with the same jobId and Pods do not share Jobs.
 func TestNamesTaken(t *testing.T) {
+	t.Parallel()
 	other := newCapture(func(pc *sondev1.PacketCapture) { pc.Name, pc.UID = "other", "0badcafe-1111-4222-8333-444455556666" })
 	w := newWorld(t, newCapture(), append(deployment("web-1"), other)...)
 	w.settle()
@@ -137,6 +141,7 @@ func TestNamesTaken(t *testing.T) {
 }
 
 func TestNoNameFree(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, newCapture(), deployment("web-1")...)
 	for _, name := range []string{"web-1-qwer", "web-1-qwer-c0ffee00", "web-1-206c64fb-qwer", "web-1-206c64fb-qwer-c0ffee00"} {
 		w.add(&batchv1.Job{ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: operatorNamespace, Labels: map[string]string{"tenant": "secret"}}})
@@ -156,6 +161,7 @@ func TestNoNameFree(t *testing.T) {
 
 // TestStaleCache checks that an object that the cache does not have yet is not created twice.
 func TestStaleCache(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, newCapture(), deployment("web-1")...)
 	w.stale = true
 	w.settle()
@@ -171,6 +177,7 @@ func TestStaleCache(t *testing.T) {
 
 // TestLostStatusWrite checks the pass after Jobs were created and the status could not be written.
 func TestLostStatusWrite(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, newCapture(), deployment("web-1")...)
 	w.pass()
 	pc := w.capture()
@@ -191,6 +198,7 @@ func TestLostStatusWrite(t *testing.T) {
 
 // TestConflict checks that a pass over a stale capture is delayed, without an error.
 func TestConflict(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, newCapture(), deployment("web-1")...)
 	w.patchErr = apierrors.NewConflict(schema.GroupResource{}, "pc", errors.New("changed"))
 	if res := w.pass(); res.RequeueAfter != pass.ConflictDelay {
@@ -202,6 +210,7 @@ func TestConflict(t *testing.T) {
 }
 
 func TestJobID(t *testing.T) {
+	t.Parallel()
 	auto := func(pc *sondev1.PacketCapture) { pc.Spec.JobID = "" }
 	w := newWorld(t, newCapture(auto), deployment("web-1")...)
 	w.settle()
@@ -223,6 +232,7 @@ func TestJobID(t *testing.T) {
 // TestManyPods checks that the list of Pods is bounded, and that the totals count all. Most of them have ended and are gone
 // when the test begins: the fake client takes seconds for hundreds of Jobs.
 func TestManyPods(t *testing.T) {
+	t.Parallel()
 	const over, pods = sondev1.MaxPodEntries - 2, sondev1.MaxPodEntries + 2
 	w := newWorld(t, newCapture(func(pc *sondev1.PacketCapture) {
 		begun := metav1.NewTime(dawn)
@@ -274,6 +284,7 @@ func TestManyPods(t *testing.T) {
 }
 
 func TestHostileLabels(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, newCapture(func(pc *sondev1.PacketCapture) {
 		pc.Labels = map[string]string{
 			sondev1.LabelUID: "another", sondev1.LabelTargetPodUID: "another", sondev1.LabelKind: "Trace",
@@ -292,6 +303,7 @@ func TestHostileLabels(t *testing.T) {
 }
 
 func TestFilterPrograms(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, newCapture(func(pc *sondev1.PacketCapture) { pc.Spec.Filter, pc.Spec.SnapLength = "vlan", 96 }), deployment("web-1")...)
 	w.filter[pcapfilter.LinkRaw] = &pcapfilter.SyntaxError{Message: "no VLAN"}
 	w.settle()
@@ -312,6 +324,7 @@ func TestFilterPrograms(t *testing.T) {
 
 // TestHostNetworkRightRevoked checks that only the probe of the hostNetwork Pod is stopped.
 func TestHostNetworkRightRevoked(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, newCapture(), append(deployment("web-1"), webPod("web-2", hostNetwork))...)
 	w.settle()
 	w.agents(w.attach)
@@ -326,6 +339,7 @@ func TestHostNetworkRightRevoked(t *testing.T) {
 
 // TestFinalIsKept checks that a final status only loses files that are gone.
 func TestFinalIsKept(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, newCapture(), deployment("web-1", "web-2")...)
 	w.settle()
 	w.agents(w.attach)
@@ -361,6 +375,7 @@ func TestFinalIsKept(t *testing.T) {
 
 // TestKilledProbeIsRecounted checks that the manager asks the keeper until it answers: the file holds more than the account.
 func TestKilledProbeIsRecounted(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, newCapture(), deployment("web-1")...)
 	w.settle()
 	w.agents(w.attach)
@@ -387,6 +402,7 @@ func TestKilledProbeIsRecounted(t *testing.T) {
 
 // TestKilledProbeOfAnOlderVersion checks that the probe's last account counts if its keeper cannot recount.
 func TestKilledProbeOfAnOlderVersion(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, newCapture(), deployment("web-1")...)
 	w.settle()
 	w.agents(w.attach)
@@ -401,6 +417,7 @@ func TestKilledProbeOfAnOlderVersion(t *testing.T) {
 }
 
 func TestEvents(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, newCapture(), deployment("web-1", "web-2")...)
 	w.settle()
 	w.agents(w.attach)

@@ -42,6 +42,7 @@ func (w *world) entries() []string {
 
 // TestQueueOfNamespace checks the order of the queue: running captures first, then by age, then by UID.
 func TestQueueOfNamespace(t *testing.T) {
+	t.Parallel()
 	for name, tc := range map[string]struct {
 		others []client.Object
 		limit  int
@@ -87,6 +88,7 @@ func TestQueueOfNamespace(t *testing.T) {
 
 // TestQueueDrains checks that the time in the queue does not count as waiting for a target.
 func TestQueueDrains(t *testing.T) {
+	t.Parallel()
 	first := other("a", -time.Minute, begun)
 	w := newWorld(t, newCapture(), append(deployment("web-1"), first)...)
 	w.r.Ceilings = ceiling.Limits{CapturesPerNamespace: 1}
@@ -104,6 +106,7 @@ func TestQueueDrains(t *testing.T) {
 
 // TestQueueStopped checks that a queued capture can be stopped, and fails.
 func TestQueueStopped(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, newCapture(), append(deployment("web-1"), other("a", -time.Minute))...)
 	w.r.Ceilings = ceiling.Limits{CapturesPerNamespace: 1}
 	w.settle()
@@ -118,6 +121,7 @@ func TestQueueStopped(t *testing.T) {
 
 // TestQueueOfPods checks that Pods above a ceiling wait until others have ended.
 func TestQueueOfPods(t *testing.T) {
+	t.Parallel()
 	for name, tc := range map[string]struct {
 		limits ceiling.Limits
 		reason string
@@ -151,6 +155,7 @@ func TestQueueOfPods(t *testing.T) {
 // TestKeptResultsTakePlaces checks that a kept result takes a place on its node until it is deleted, that the Pod that waits for it
 // says how to get one, and that the namespaces share the places.
 func TestKeptResultsTakePlaces(t *testing.T) {
+	t.Parallel()
 	for name, tc := range map[string]struct {
 		limit   int
 		waiting bool
@@ -203,6 +208,7 @@ func TestKeptResultsTakePlaces(t *testing.T) {
 
 // TestQueueNeverServed checks that a Pod that stayed queued makes the capture Incomplete, with the reason.
 func TestQueueNeverServed(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, newCapture(), deployment("web-1", "web-2")...)
 	w.r.Ceilings = ceiling.Limits{PodsPerCapture: 1}
 	w.settle()
@@ -221,6 +227,7 @@ func TestQueueNeverServed(t *testing.T) {
 
 // TestPlacesOnANode checks that namespaces share the places for probes on a node, and that some stay free for others.
 func TestPlacesOnANode(t *testing.T) {
+	t.Parallel()
 	const limit = 8
 	for name, tc := range map[string]struct {
 		probes, waiting map[string]int // by namespace
@@ -249,6 +256,7 @@ func TestPlacesOnANode(t *testing.T) {
 
 // TestQueueOfNodeIsInOrder checks that a free place on a node goes to the older capture.
 func TestQueueOfNodeIsInOrder(t *testing.T) {
+	t.Parallel()
 	older := other("a", -time.Minute, begun, func(pc *sondev1.PacketCapture) {
 		pc.Status.Pods = []sondev1.PodResult{{UID: "u", Name: "else-1", Node: "node-a", Phase: sondev1.PhasePending, Reason: sondev1.ReasonCeilingNode}}
 	})
@@ -267,6 +275,7 @@ func requestOf(namespace, name string) reconcile.Request {
 // TestQueueIsWokenByEvents checks which events free room, and which captures they wake: as many of a namespace as there is room
 // for, the oldest first, and for a node the oldest of each namespace.
 func TestQueueIsWokenByEvents(t *testing.T) {
+	t.Parallel()
 	waits := func(pc *sondev1.PacketCapture) {
 		pc.Status.Pods = []sondev1.PodResult{{UID: "u", Name: "else-1", Node: "node-a", Phase: sondev1.PhasePending, Reason: sondev1.ReasonCeilingNode}}
 	}
@@ -310,6 +319,7 @@ func TestQueueIsWokenByEvents(t *testing.T) {
 // TestNoJobOnANodeThatDoesNotExist: a user may create Pods with any nodeName. Those on nodes that do not exist get no Job, and each
 // node is read once in a pass.
 func TestNoJobOnANodeThatDoesNotExist(t *testing.T) {
+	t.Parallel()
 	on := func(name, node string) *corev1.Pod {
 		return webPod(name, func(p *corev1.Pod) { p.Spec.NodeName = node })
 	}
@@ -337,6 +347,7 @@ func TestNoJobOnANodeThatDoesNotExist(t *testing.T) {
 
 // TestPodsOnManyNodesWait: a pass reads a bounded number of nodes. Pods on others get their Jobs in later passes.
 func TestPodsOnManyNodesWait(t *testing.T) {
+	t.Parallel()
 	objects := deployment()
 	for i := range maxNodeReads + 2 {
 		objects = append(objects, webPod(fmt.Sprintf("web-%03d", i), func(p *corev1.Pod) { p.Spec.NodeName = "node-of-" + p.Name }))
@@ -355,6 +366,7 @@ func TestPodsOnManyNodesWait(t *testing.T) {
 // TestBytesOfANamespaceOnANode checks that the results of a namespace on a node, kept or to come, may have so many bytes together
 // that the next capture waits. A capture whose maxBytes is above the ceiling waits until the namespace has nothing there.
 func TestBytesOfANamespaceOnANode(t *testing.T) {
+	t.Parallel()
 	const gib = 1 << 30
 	of := func(namespace string, bytes int64) func(*sondev1.PacketCapture) {
 		return func(pc *sondev1.PacketCapture) {
@@ -419,6 +431,7 @@ func TestBytesOfANamespaceOnANode(t *testing.T) {
 
 // TestBytesOfOneCapture checks that the Pods of one capture on a node count together, and that bytes are kept for an older capture.
 func TestBytesOfOneCapture(t *testing.T) {
+	t.Parallel()
 	older := other("a", -time.Minute, begun, func(pc *sondev1.PacketCapture) {
 		pc.Spec.MaxBytes = 2 << 30
 		pc.Status.Pods = []sondev1.PodResult{{UID: "u", Name: "else-1", Node: "node-b", Phase: sondev1.PhasePending, Reason: sondev1.ReasonCeilingBytes}}

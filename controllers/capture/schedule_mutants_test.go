@@ -19,6 +19,7 @@ import (
 // TestSchedulesFindBugs breaks the manager in ways in which controllers have been broken before. Each must be found, by the
 // schedules from a seed on that once found it soon.
 func TestSchedulesFindBugs(t *testing.T) {
+	t.Parallel()
 	cases := map[string]struct {
 		mutate func(*replica)
 		want   string // part of the broken invariant
@@ -40,7 +41,7 @@ func TestSchedulesFindBugs(t *testing.T) {
 			live := m.client(true)
 			live.Stale = true
 			m.r.Live = live
-		}, want: "is Job number 2"},
+		}, want: "is Job number 2", from: 22},
 		"nothing is swept": {mutate: func(m *replica) {
 			m.r.Sweeper.Client = memapi.Mutant{Client: m.client(false), OnDelete: func(context.Context, client.Client, client.Object) error { return nil }}
 		}, want: "is still there"},
@@ -56,7 +57,7 @@ func TestSchedulesFindBugs(t *testing.T) {
 		}, want: "deletes", from: 84},
 		"a right is cached for too long": {mutate: func(m *replica) {
 			m.r.Access = access.NewCached(replicaReviews{m}, m.s.clock, time.Hour)
-		}, want: "was not admitted", from: 74},
+		}, want: "was not admitted", from: 149},
 		"stamps are not verified": {mutate: func(m *replica) { m.r.Stamps = anyStamp{StampKey(scheduleKey), m} }, want: "was not admitted"},
 		"a running account counts as complete": {mutate: func(m *replica) {
 			m.r.Client = memapi.Mutant{Client: m.client(false), OnList: func(ctx context.Context, c client.Client, list client.ObjectList, opts ...client.ListOption) error {
@@ -74,7 +75,7 @@ func TestSchedulesFindBugs(t *testing.T) {
 				}
 				return c.List(ctx, list, opts...)
 			}}
-		}, want: "is in no entry", only: "a Pod joins", from: 970},
+		}, want: "is in no entry", only: "a Pod joins", from: 1025},
 		"a gap of the watch is not stated": {
 			mutate: func(m *replica) { m.silent = true },
 			want:   "is in no entry", only: "the watch of Pods is interrupted for too long",

@@ -44,6 +44,7 @@ func (s *schedule) singleFault(p *singleFault, happens func(*schedule, *captureT
 // TestEachWrite crashes the manager before and after each write for a capture, and fails each write once with each fault. All
 // scenarios begin with the same writes, so only one of them has faults there.
 func TestEachWrite(t *testing.T) {
+	t.Parallel()
 	for name, happens := range scenarios {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -22,6 +22,7 @@ import (
 func request(key types.NamespacedName) ctrl.Request { return ctrl.Request{NamespacedName: key} }
 
 func TestWakes(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, newCapture(), deployment("web-1")...)
 	wake := w.r.capturesOf(target.Wakes{Kind: kind.PacketCapture, Reader: w.client})
 	agent := func(namespace, owner string) *corev1.Pod {
@@ -49,6 +50,7 @@ func TestWakes(t *testing.T) {
 }
 
 func TestPodChanged(t *testing.T) {
+	t.Parallel()
 	for name, tc := range map[string]struct {
 		change func(*corev1.Pod)
 		want   bool
@@ -70,6 +72,7 @@ func TestPodChanged(t *testing.T) {
 }
 
 func TestIdentityChanged(t *testing.T) {
+	t.Parallel()
 	for name, tc := range map[string]struct {
 		change func(client.Object)
 		want   bool
@@ -93,6 +96,7 @@ func TestIdentityChanged(t *testing.T) {
 
 // TestCacheOptions checks that the cache holds only labelled Jobs, ConfigMaps and Secrets, of the operator's namespace.
 func TestCacheOptions(t *testing.T) {
+	t.Parallel()
 	o, err := CacheOptions(operatorNamespace)
 	if err != nil {
 		t.Fatal(err)

@@ -26,6 +26,7 @@ var noSuchPage = apierrors.NewGenericServerResponse(http.StatusNotFound, "get", 
 
 // TestNoJobForStaleCapture checks that a capture gets no Job if it was stopped or deleted and the cache does not show that.
 func TestNoJobForStaleCapture(t *testing.T) {
+	t.Parallel()
 	for name, happens := range map[string]func(*world){
 		"stopped": func(w *world) {
 			pc := w.capture()
@@ -62,6 +63,7 @@ func TestNoJobForStaleCapture(t *testing.T) {
 // TestAllPodsOfTheStart checks that a capture that follows no Pods has each Pod that exists when it starts, also one that the cache
 // lacks at that moment.
 func TestAllPodsOfTheStart(t *testing.T) {
+	t.Parallel()
 	for name, follow := range map[string]bool{"fixed": false, "control: it follows Pods": true} {
 		t.Run(name, func(t *testing.T) {
 			w := newWorld(t, newCapture(func(pc *sondev1.PacketCapture) { pc.Spec.FollowPods = new(follow) }), deployment("web-1", "web-2")...)
@@ -86,6 +88,7 @@ func TestAllPodsOfTheStart(t *testing.T) {
 
 // TestNoVerdictFromStaleCache checks that there is no verdict while the cache lacks the agent's Pod, which has just started.
 func TestNoVerdictFromStaleCache(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, newCapture(func(pc *sondev1.PacketCapture) { pc.Spec.Duration = "1h" }), deployment("web-1")...)
 	w.settle()
 	w.agents(w.attach)
@@ -100,6 +103,7 @@ func TestNoVerdictFromStaleCache(t *testing.T) {
 // TestRequestIsCheckedLive checks that the end of a probe counts as requested if another replica may have asked for it, and the
 // cache does not show why.
 func TestRequestIsCheckedLive(t *testing.T) {
+	t.Parallel()
 	for reason, happens := range map[string]func(*world){
 		sondev1.ReasonStopped: func(w *world) {
 			pc := w.capture()
@@ -145,6 +149,7 @@ func TestRequestIsCheckedLive(t *testing.T) {
 
 // TestFilesStayThroughAStaleCache checks that an ended capture keeps its files while the cache lacks the agent's Pod.
 func TestFilesStayThroughAStaleCache(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, newCapture(), deployment("web-1")...)
 	w.settle()
 	w.agents(w.attach)
@@ -175,6 +180,7 @@ func withoutAgents(w *world) client.Client {
 
 // TestVerdictBeforeDeletion checks that a Job stays until its verdict was written.
 func TestVerdictBeforeDeletion(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, newCapture(), deployment("web-1")...)
 	w.settle()
 	w.clock.Step(outcome.StartTimeout)
@@ -191,6 +197,7 @@ func TestVerdictBeforeDeletion(t *testing.T) {
 
 // TestNoSuchPage checks that a kind that is not served for a moment does not count as deleted.
 func TestNoSuchPage(t *testing.T) {
+	t.Parallel()
 	starting := func(w *world) { w.settle() }
 	for name, tc := range map[string]struct {
 		prepare func(*world)
@@ -250,6 +257,7 @@ func sameType(a, b client.Object) bool {
 
 // TestNoEndFromStaleCache stops a capture whose Jobs are neither in the status, because its patch failed, nor in the cache.
 func TestNoEndFromStaleCache(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, newCapture(func(pc *sondev1.PacketCapture) { pc.Spec.Duration = "1h" }), deployment("web-1")...)
 	w.settle()
 	w.agents(w.attach)
@@ -273,6 +281,7 @@ func TestNoEndFromStaleCache(t *testing.T) {
 // TestMetadataDoesNotHoldTheStatus checks that a capture gets its Job and its status although its user changes metadata before each
 // request of the pass. A pass over an old spec or status writes nothing.
 func TestMetadataDoesNotHoldTheStatus(t *testing.T) {
+	t.Parallel()
 	for name, tc := range map[string]struct {
 		change func(*sondev1.PacketCapture)
 		// job and status report that the pass writes them in spite of the change.

@@ -17,6 +17,7 @@ import (
 
 // TestSweep checks which objects are left in the operator's namespace after each event.
 func TestSweep(t *testing.T) {
+	t.Parallel()
 	all := []string{"Job web-1-qwer", "ConfigMap shop-web", "Secret shop-web-c0ffee00-keeper"}
 	strangers := []string{"ConfigMap of-a-later-kind", "ConfigMap without-owner"}
 	again := func(w *world) {
@@ -70,6 +71,7 @@ func TestSweep(t *testing.T) {
 }
 
 func TestResultAccess(t *testing.T) {
+	t.Parallel()
 	access := &sondev1.ResultAccess{
 		ObjectMeta: metav1.ObjectMeta{Name: "ra", Namespace: "shop", UID: "ra-uid", CreationTimestamp: metav1.NewTime(dawn)},
 		Spec:       sondev1.ResultAccessSpec{ExpirationSeconds: 60},

@@ -15,6 +15,7 @@ import (
 
 // TestPassDelay checks that the first event causes a pass at once, and that later events share the next pass.
 func TestPassDelay(t *testing.T) {
+	t.Parallel()
 	key := types.NamespacedName{Namespace: "shop", Name: "web"}
 	for name, tc := range map[string]struct {
 		pods int
@@ -65,6 +66,7 @@ func TestThrottleOfAStandby(t *testing.T) {
 
 // TestWriteDelay checks that counts of a large capture are delayed, urgent changes are not, and none is lost.
 func TestWriteDelay(t *testing.T) {
+	t.Parallel()
 	const pods = 3 * freePods
 	names := make([]string, pods)
 	for i := range names {

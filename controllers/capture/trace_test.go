@@ -66,6 +66,7 @@ func traced(events, ring int64) account.Account {
 
 // TestTraceLife checks that a trace gets the same objects as a capture, with its own configuration and counts.
 func TestTraceLife(t *testing.T) {
+	t.Parallel()
 	w := newTraceWorld(t, nil, deployment("web-1", "web-2")...)
 	w.settle()
 	if diff := cmp.Diff([]string{"web-1-trce", "web-2-trce"}, w.jobNames()); diff != "" {
@@ -126,6 +127,7 @@ func (w *world) checkTraceConfig(configMap string) {
 
 // TestTraceUntilThePodIsGone checks that a trace without a duration ends with its target, or at the ceiling.
 func TestTraceUntilThePodIsGone(t *testing.T) {
+	t.Parallel()
 	w := newTraceWorld(t, func(tr *sondev1.Trace) { tr.Spec.Duration = "" }, deployment("web-1")...)
 	w.r.Ceilings.Duration = 4 * time.Hour
 	w.settle()
@@ -148,6 +150,7 @@ func TestTraceUntilThePodIsGone(t *testing.T) {
 
 // TestTraceOfHostPID checks that a hostPID Pod needs the right on nodes, each Pod by itself.
 func TestTraceOfHostPID(t *testing.T) {
+	t.Parallel()
 	hostPID := func(p *corev1.Pod) { p.Spec.HostPID = true }
 	for name, tc := range map[string]struct {
 		deny string
@@ -180,6 +183,7 @@ func TestTraceOfHostPID(t *testing.T) {
 
 // TestTraceAndCaptureOfOnePod checks that a trace and a capture of the same Pod do not affect each other.
 func TestTraceAndCaptureOfOnePod(t *testing.T) {
+	t.Parallel()
 	w := newTraceWorld(t, nil, deployment("web-1")...)
 	w.settle()
 	packets := *w.r
@@ -208,6 +212,7 @@ func TestTraceAndCaptureOfOnePod(t *testing.T) {
 // TestTracersOnANode checks that a namespace traces a bounded number of a node's Pods at the same time, that packets of the others are
 // captured nevertheless, and that the end of a tracer makes room for the next.
 func TestTracersOnANode(t *testing.T) {
+	t.Parallel()
 	onB := webPod("web-4", func(p *corev1.Pod) { p.Spec.NodeName = "node-b" })
 	w := newTraceWorld(t, nil, append(deployment("web-1", "web-2", "web-3"), onB)...)
 	w.r.Ceilings = ceiling.Limits{ProbesPerNode: 40, TracersPerNode: 4}
@@ -289,6 +294,7 @@ func TestCapturesWithProcessesAreTracers(t *testing.T) {
 
 // TestNamespacesShareTracers checks that a namespace leaves as many tracers free as it takes, and that an older Trace gets a free one.
 func TestNamespacesShareTracers(t *testing.T) {
+	t.Parallel()
 	older := &sondev1.Trace{
 		ObjectMeta: metav1.ObjectMeta{Name: "older", Namespace: "private", UID: "01de4ace-1111-4222-8333-444455556666", CreationTimestamp: metav1.NewTime(dawn.Add(-time.Minute))},
 		Status: sondev1.CaptureStatus{Phase: sondev1.PhasePending, Pods: []sondev1.PodResult{

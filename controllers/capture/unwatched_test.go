@@ -14,6 +14,7 @@ import (
 )
 
 func TestUnwatched(t *testing.T) {
+	t.Parallel()
 	sec := func(s float64) time.Time { return dawn.Add(time.Duration(s * float64(time.Second))) }
 	span := func(from, to float64) sondev1.Timespan {
 		return sondev1.Timespan{From: metav1.NewTime(sec(from)), To: metav1.NewTime(sec(to))}
@@ -63,6 +64,7 @@ func TestUnwatched(t *testing.T) {
 // TestResultOfAnUnwatchedCapture checks that a gap of the watch stands in the status and in the result's message, and that it alone
 // does not make the result incomplete.
 func TestResultOfAnUnwatchedCapture(t *testing.T) {
+	t.Parallel()
 	for name, listed := range map[string]bool{"a gap": true, "control: no gap": false} {
 		t.Run(name, func(t *testing.T) {
 			w := lateCapture(t)

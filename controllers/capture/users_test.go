@@ -24,6 +24,7 @@ func userLabel(user int64) map[string]string {
 // TestKeeperUsersAreUnique checks that a Job gets another user if its first one is in use: by another Job, by a Pod that
 // outlives its Job, or by an assignment that the cache does not show.
 func TestKeeperUsersAreUnique(t *testing.T) {
+	t.Parallel()
 	const pod = types.UID("pod-uid")
 	first, second := agentjob.KeeperUser(captureUID, pod, 0), agentjob.KeeperUser(captureUID, pod, 1)
 	meta := func(namespace string) metav1.ObjectMeta {
@@ -61,6 +62,7 @@ func (emptyCache) List(context.Context, client.ObjectList, ...client.ListOption)
 
 // TestKeeperUsersAheadOfTheCache checks that concurrent assignments differ, and that the memory of them is bounded.
 func TestKeeperUsersAheadOfTheCache(t *testing.T) {
+	t.Parallel()
 	users := &KeeperUsers{}
 	var mu sync.Mutex
 	seen := map[int64]bool{}
@@ -87,6 +89,7 @@ func TestKeeperUsersAheadOfTheCache(t *testing.T) {
 
 // TestEachJobHasAUserOfItsOwn checks the Jobs of a capture, among them one whose first user another capture has.
 func TestEachJobHasAUserOfItsOwn(t *testing.T) {
+	t.Parallel()
 	taken := agentjob.KeeperUser(captureUID, "uid-web-1", 0)
 	w := newWorld(t, newCapture(), append(deployment("web-1", "web-2", "web-3"), &batchv1.Job{
 		ObjectMeta: metav1.ObjectMeta{Namespace: operatorNamespace, Name: "another", Labels: userLabel(taken)},

@@ -17,6 +17,7 @@ import (
 // TestEndedCaptureIsReadWhole checks that a pass over a capture that has ended changes only what it means to, although the cache
 // keeps little of it. Without anything left to do, it does not read the capture from the API server.
 func TestEndedCaptureIsReadWhole(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, newCapture(), deployment("web-1", "web-2")...)
 	reads := 0
 	w.r.Live = interceptor.NewClient(w.r.Live.(client.WithWatch), interceptor.Funcs{

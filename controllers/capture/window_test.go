@@ -38,6 +38,7 @@ func (w *world) attachNew() {
 
 // TestEndOfLateCapture checks that a Pod that joins while the phase is Capturing is captured, and that the end is published.
 func TestEndOfLateCapture(t *testing.T) {
+	t.Parallel()
 	w := lateCapture(t)
 	end := dawn.Add(15 * time.Second)
 	if s := w.capture().Status; s.Phase != sondev1.PhaseCapturing || s.EndTime == nil || !s.EndTime.Time.Equal(end) {
@@ -77,6 +78,7 @@ func TestEndOfLateCapture(t *testing.T) {
 // TestPodWithoutAJob checks that a Pod that joined before the end and got no Job stands in the status, and that the result is
 // not complete.
 func TestPodWithoutAJob(t *testing.T) {
+	t.Parallel()
 	tests := map[string]struct {
 		end    func(*world) // the capture, a second after the Pod joined
 		reason string
@@ -112,6 +114,7 @@ func TestPodWithoutAJob(t *testing.T) {
 // TestEndWaitsForThePodsOfTheStart checks that Pods that join do not put off the end, and that a Pod that is never captured does so
 // for a bounded time.
 func TestEndWaitsForThePodsOfTheStart(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, newCapture(func(pc *sondev1.PacketCapture) { pc.Spec.Duration = "5" }), deployment("web-1", "web-2")...)
 	w.settle()
 	w.agents(func(p *corev1.Pod) {
@@ -142,6 +145,7 @@ func TestEndWaitsForThePodsOfTheStart(t *testing.T) {
 
 // TestStatusOfAnOlderVersion checks that a running capture without endTime ends when the older version said.
 func TestStatusOfAnOlderVersion(t *testing.T) {
+	t.Parallel()
 	w := lateCapture(t)
 	pc := w.capture()
 	pc.Status.EndTime = nil
@@ -155,6 +159,7 @@ func TestStatusOfAnOlderVersion(t *testing.T) {
 // TestTerminatingPod checks that a Pod that is being deleted is captured for the time that it has left, and that one whose time
 // has passed is not.
 func TestTerminatingPod(t *testing.T) {
+	t.Parallel()
 	leaving := func(left time.Duration) func(*corev1.Pod) {
 		return func(p *corev1.Pod) {
 			p.DeletionTimestamp, p.Finalizers = new(metav1.NewTime(dawn.Add(left))), []string{"example.test/kept"}

@@ -94,6 +94,7 @@ type world struct {
 	ghosts []string
 	// nodeReads counts the reads of nodes before Jobs are created.
 	nodeReads map[string]int
+	indexed   indexedValues
 }
 
 func newWorld(t *testing.T, pc client.Object, objects ...client.Object) *world {
@@ -102,12 +103,16 @@ func newWorld(t *testing.T, pc client.Object, objects ...client.Object) *world {
 		t: t, clock: clocktesting.NewFakeClock(dawn), key: client.ObjectKeyFromObject(pc), events: events.NewFakeRecorder(10000),
 		claim: stamp.Claim{Requester: access.Requester{Username: "alice"}, TargetNamespaceUID: "uid-shop"},
 		deny:  map[string]string{}, filter: map[pcapfilter.LinkType]error{}, nodeReads: map[string]int{},
+		indexed: indexedValues{scheme: testScheme(t), had: map[indexedValue]bool{}},
 	}
 	objects = append(objects, pc, namespace("shop", nil), namespace("hub", map[string]string{sondev1.LabelHub: "true"}), namespace("private", nil))
-	b := fake.NewClientBuilder().WithScheme(testScheme(t)).WithObjects(objects...).
+	for _, o := range objects {
+		w.indexed.add(o)
+	}
+	b := fake.NewClientBuilder().WithScheme(w.indexed.scheme).WithObjects(objects...).
 		WithIndex(&corev1.Event{}, eventObjectUID, func(o client.Object) []string { return []string{string(o.(*corev1.Event).InvolvedObject.UID)} }).
 		WithIndex(&corev1.Event{}, eventReason, func(o client.Object) []string { return []string{o.(*corev1.Event).Reason} }).
-		WithInterceptorFuncs(w.funcs())
+		WithInterceptorFuncs(w.recordWrites(w.funcs()))
 	for _, k := range kind.Captures {
 		b = b.WithStatusSubresource(k.New())
 	}
@@ -202,6 +207,9 @@ func (w *world) cachedList(ctx context.Context, c client.WithWatch, list client.
 		if w.stale && list.GetObjectKind().GroupVersionKind().Kind != "ReplicaSetList" {
 			return nil
 		}
+	}
+	if w.indexed.foundNone(list, opts) {
+		return nil
 	}
 	err := c.List(ctx, list, opts...)
 	if pods, ok := list.(*corev1.PodList); ok && w.hidden != "" {
@@ -537,9 +545,11 @@ func namespace(name string, labels map[string]string) *corev1.Namespace {
 func testScheme(t *testing.T) *runtime.Scheme {
 	t.Helper()
 	s := runtime.NewScheme()
-	for _, add := range []func(*runtime.Scheme) error{
-		corev1.AddToScheme, appsv1.AddToScheme, batchv1.AddToScheme, nodev1.AddToScheme, sondev1.AddToScheme,
-	} {
+	s.AddKnownTypes(corev1.SchemeGroupVersion,
+		&corev1.Pod{}, &corev1.PodList{}, &corev1.Node{}, &corev1.NodeList{}, &corev1.Namespace{}, &corev1.NamespaceList{},
+		&corev1.Event{}, &corev1.EventList{}, &corev1.ConfigMap{}, &corev1.ConfigMapList{}, &corev1.Secret{}, &corev1.SecretList{})
+	metav1.AddToGroupVersion(s, corev1.SchemeGroupVersion)
+	for _, add := range []func(*runtime.Scheme) error{appsv1.AddToScheme, batchv1.AddToScheme, nodev1.AddToScheme, sondev1.AddToScheme} {
 		if err := add(s); err != nil {
 			t.Fatal(err)
 		}

@@ -15,7 +15,8 @@ part() {
 	shift
 	printf '=== Linux %s: %s\n' "$kernel" "$what"
 	SECONDS=0
-	hack/vm/run.sh "${options[@]}" "$kernel" "$@" -test.v | tee "$log" || status=$?
+	# The emulated processors are slow, and the tests' waits are bounded: one test at a time.
+	hack/vm/run.sh "${options[@]}" "$kernel" "$@" -test.v -test.parallel 1 | tee "$log" || status=$?
 	passed=$(grep -c '^ *--- PASS: ' "$log")
 	result="$passed tests passed"
 	if [ "$status" -ne 0 ] || [ "$passed" -eq 0 ] || grep -q '^ *--- SKIP: ' "$log"; then

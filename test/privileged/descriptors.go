@@ -88,7 +88,7 @@ func Heirs(tb testing.TB, processes int, inherited []int) {
 		}
 	})
 	for range processes {
-		h := exec.Command("cat") // until the pipe ends
+		h := exec.CommandContext(tb.Context(), "cat") // until the pipe ends
 		h.Stdin = in
 		if err := h.Start(); err != nil {
 			tb.Fatal(err)

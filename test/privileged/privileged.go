@@ -2,10 +2,12 @@
 package privileged
 
 import (
+	"flag"
 	"fmt"
 	"os"
 	"os/exec"
 	"runtime"
+	"strconv"
 	"testing"
 
 	"golang.org/x/sys/unix"
@@ -21,6 +23,23 @@ func Need(tb testing.TB) {
 		tb.Fatal("this test needs root, and REQUIRE_PRIVILEGED=1 promises it")
 	}
 	tb.Skip("needs root")
+}
+
+// overlapping is how many parallel tests run at a time. Each has some 100 MiB under the race detector.
+const overlapping = 4
+
+// RunOverlapping runs the tests of a package whose parallel tests mostly wait until the kernel has made or removed namespaces, programs
+// and sockets. So as many run at a time on one processor as on many, unless -test.parallel says otherwise.
+func RunOverlapping(m *testing.M) int {
+	flag.Parse()
+	given := false
+	flag.Visit(func(f *flag.Flag) { given = given || f.Name == "test.parallel" })
+	if !given {
+		if err := flag.Set("test.parallel", strconv.Itoa(overlapping)); err != nil {
+			panic(err) // the flag is the testing package's
+		}
+	}
+	return m.Run()
 }
 
 // RunWith runs a command with only the capabilities in keep, given by number, and no way to gain others. It returns the

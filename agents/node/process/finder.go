@@ -165,3 +165,22 @@ func parseStat(b []byte) (state byte, start uint64, err error) {
 	}
 	return state, start, nil
 }
+
+// exitingFlag is PF_EXITING of linux/sched.h, in the flags of a /proc/<pid>/stat file.
+const exitingFlag = 0x4
+
+// Exiting reports whether a process ends, has ended, or is gone. Once it does, the hierarchies of cgroup v1 show the root as its
+// cgroup: read the cgroup first.
+func (f Finder) Exiting(pid int) bool {
+	const stateField, flagsField = 3, 9
+	b, err := os.ReadFile(f.path(pid, "stat"))
+	if err != nil {
+		return true
+	}
+	fields := bytes.Fields(b[bytes.LastIndexByte(b, ')')+1:])
+	if len(fields) <= flagsField-stateField {
+		return true
+	}
+	flags, err := strconv.ParseUint(string(fields[flagsField-stateField]), 10, 32)
+	return err != nil || flags&exitingFlag != 0
+}

@@ -145,3 +145,17 @@ func unreadable(t *testing.T, f Finder, pid int) {
 		t.Fatal(err)
 	}
 }
+
+func TestExiting(t *testing.T) {
+	f := writeProc(t, fakeProc{7, "", "runs", 'S', 1}, fakeProc{8, "", "has (4 5 6 7 8 9 4) ended", 'Z', 1}, fakeProc{9, "", "broken", 'S', 1})
+	for pid, stat := range map[int]string{8: "8 (has (4 5 6 7 8 9 4) ended) Z 1 1 1 0 -1 4227148 1 2 3", 9: "9 (broken) S 1"} {
+		if err := os.WriteFile(f.path(pid, "stat"), []byte(stat), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for pid, want := range map[int]bool{7: false, 8: true, 9: true, 10: true} {
+		if got := f.Exiting(pid); got != want {
+			t.Errorf("process %d: %v, want %v", pid, got, want)
+		}
+	}
+}

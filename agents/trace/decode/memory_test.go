@@ -79,15 +79,16 @@ func checkHeap(t *testing.T, before, most int) {
 // Names that a target makes long and many take a bounded amount of memory. Further ones are unknown, and counted. No name is
 // wrong: a descriptor whose new name has no room does not keep the old one.
 func TestMemoryOfNames(t *testing.T) {
+	// Kept whole, the texts of 4 processes would take 64 MiB, twice the bound.
 	for name, tc := range map[string]struct {
 		processes, files int
 		path             func(pid, fd int) string
 	}{
-		"long paths":                   {12, maxFiles, longPath},
+		"long paths":                   {4, maxFiles, longPath},
 		"many descriptors":             {120, maxFiles, func(int, int) string { return "/a" }},
 		"many processes":               {maxProcesses, lowFiles, func(_, fd int) string { return "/tmp/" + strconv.Itoa(fd) }},
-		"short names of long texts":    {12, maxFiles, func(pid, fd int) string { return fmt.Sprintf("/%d/%d%s", pid, fd, strings.Repeat("/", 4000)) }},
-		"short names after going back": {12, maxFiles, func(pid, fd int) string { return fmt.Sprintf("/%s/../%d/%d", strings.Repeat("b", 4000), pid, fd) }},
+		"short names of long texts":    {4, maxFiles, func(pid, fd int) string { return fmt.Sprintf("/%d/%d%s", pid, fd, strings.Repeat("/", 4000)) }},
+		"short names after going back": {4, maxFiles, func(pid, fd int) string { return fmt.Sprintf("/%s/../%d/%d", strings.Repeat("b", 4000), pid, fd) }},
 	} {
 		t.Run(name, func(t *testing.T) {
 			d, before := newTarget(t), heap()

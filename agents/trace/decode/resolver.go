@@ -277,6 +277,9 @@ func (r *resolver) containerForSure(pid uint32) (name string, sure bool) {
 		return "", false
 	}
 	c, inContainer := process.ParseCgroup(b)
+	if !inContainer && r.finder.Exiting(int(pid)) {
+		return "", false // with cgroup v1 it may still belong to a container
+	}
 	name = r.kubelet[c.ID]
 	return name, !inContainer || name != ""
 }

@@ -145,6 +145,7 @@ func TestContainerForSure(t *testing.T) {
 		want        string
 		sure        bool
 		wantWritten string // in events
+		exiting     bool
 	}{
 		"containerd, cgroupfs, v2":               {cgroup: "0::" + onContainer + webID, want: "web", sure: true, wantWritten: "web"},
 		"containerd, cgroupfs, v1":               {cgroup: "8:pids:" + onContainer + webID + "\n0::/", want: "web", sure: true, wantWritten: "web"},
@@ -155,10 +156,16 @@ func TestContainerForSure(t *testing.T) {
 		"a sandbox, or a new container":          {cgroup: "0::" + onContainer + unnamed, wantWritten: "log"},
 		"a runtime's monitor":                    {cgroup: "0::/kubepods.slice/kubepods-pod" + slug + ".slice/crio-conmon-" + webID + ".scope", sure: true},
 		"gone":                                   {wantWritten: "log"},
+		"it ends, v1":                            {cgroup: "8:pids:/\n0::/", exiting: true, wantWritten: "log"},
+		"of the node, v1":                        {cgroup: "8:pids:/\n0::/", sure: true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			proc := t.TempDir()
-			for file, text := range map[string]string{"mountinfo": forged, "cgroup": tc.cgroup} {
+			stat := "7 (a b) c) S 1 7 7 0 -1 4194560 0"
+			if tc.exiting {
+				stat = "7 (a b) c) Z 1 7 7 0 -1 4227148 0"
+			}
+			for file, text := range map[string]string{"mountinfo": forged, "cgroup": tc.cgroup, "stat": stat} {
 				if text == "" {
 					continue
 				}

@@ -145,6 +145,7 @@ func TestAttackCollectorPlaces(t *testing.T) {
 	cluster.Bind(t, mine, "mallory", "edit")
 	mallory := cluster.As(t, "mallory")
 	released := func(t *testing.T, ns string) {
+		t.Helper()
 		c := cluster.NewCollector(t, ns, map[string]any{"persistence": map[string]any{"enabled": false}})
 		cluster.Create(t, c)
 		cluster.AwaitCollector(t, c, sondev1.ConditionReady, "True", "", attackPatience)
