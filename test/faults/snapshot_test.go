@@ -54,7 +54,8 @@ func steadySnapshot(t *testing.T) snapshot {
 	}
 }
 
-// onNodeScript prints one line for each thing on a node.
+// onNodeScript prints one line for each thing on a node. kube-proxy empties the chains of a deleted Service, and deletes them with one of
+// its next changes: empty chains do not count.
 const onNodeScript = `
 say() { sed "s/^/$1: /"; }
 ip -d -o link | say link
@@ -65,7 +66,10 @@ for link in $(ls /sys/class/net); do
 	tc filter show dev $link egress 2>/dev/null | say "egress filter of $link"
 done
 ip route | say route
-nft -s list ruleset 2>/dev/null | say nft
+nft -s list ruleset 2>/dev/null | awk '
+	/^\tchain .*{$/ { chain = $0; next }
+	chain != "" { if ($0 == "\t}") { chain = ""; next } print chain; chain = "" }
+	NF' | say nft
 sed 1d /proc/net/packet | awk '{ print $3, $4, $5 }' | say "packet socket"
 sed 1d /proc/net/raw | awk '{ print $2, $3 }' | say "raw socket"
 ss -Hlntu | awk '{ print $1, $5 }' | say listens
