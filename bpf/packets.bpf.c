@@ -184,7 +184,7 @@ static __always_inline bool write(struct __sk_buff *skb, void *p, __u32 number, 
 		copy_options(tail + 2, d->options, length);
 		valid = is_current(d);
 		if (!valid)
-			tail[2] = 0; /* readers stop at this end mark */
+			name_none(tail + 2);
 		barrier_var(length);
 		if (length > OPTIONS_MAX)
 			return valid;

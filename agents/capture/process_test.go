@@ -288,6 +288,8 @@ func TestRenamedProcess(t *testing.T) {
 	named := 0
 	eachPacket(t, stop().Path, func(p *pcapng.Packet) {
 		switch {
+		case p.Process == nil && !slices.Equal(p.Comments, changed):
+			t.Fatalf("a packet says neither its process nor that it is unknown: %q", p.Comments)
 		case p.Process == nil || p.Process.Reason != pcapng.ProcessKnown:
 		case p.Process.Comm != "a" && p.Process.Comm != "fifteen letters" && p.Process.Comm != "sockets":
 			t.Fatalf("a packet names %+v", p.Process)

@@ -240,9 +240,14 @@ func (w *socketWorld) scores(path string) map[uint16]*score {
 	return all
 }
 
+// changed are the comments of a packet whose process was renamed, or replaced in its record, while the packet was written.
+var changed = []string{"process unknown"}
+
 func (s *score) add(p *pcapng.Packet, pids []uint32, either bool) {
 	s.last = p.Process
 	switch {
+	case p.Process == nil && slices.Equal(p.Comments, changed):
+		s.unknown++
 	case p.Process == nil || len(p.Comments) != 1 || p.Comments[0] != p.Process.String():
 		s.wrong++
 		s.example = fmt.Sprintf("comments %q, process %v", p.Comments, p.Process)

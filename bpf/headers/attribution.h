@@ -370,6 +370,19 @@ static __always_inline void copy_options(void *to, struct options *o, __u32 leng
 	}
 }
 
+/*
+ * Replaces copied options by a comment and an end mark, where readers stop. The options of each process are longer: a comment of
+ * its name and numbers, and the custom option.
+ */
+static __always_inline void name_none(__u32 *to)
+{
+	static const char text[16] = "process unknown";
+
+	to[0] = 1 | 15 << 16;	/* opt_comment and its length */
+	__builtin_memcpy(to + 1, text, sizeof(text));
+	to[5] = 0;
+}
+
 /* The options of a record, and which of its two buffers has them. */
 struct description {
 	struct process *record;

@@ -39,6 +39,10 @@ static __always_inline void copy_options(void *to, struct options *o, __u32 leng
 {
 }
 
+static __always_inline void name_none(__u32 *to)
+{
+}
+
 static __always_inline void count_outcome(__u32 slot)
 {
 }
