@@ -150,6 +150,14 @@ func valuesOfASecret(t *testing.T, c *sondev1.Collector) {
 	}
 	cluster.RetryCollector(t, c)
 	cluster.AwaitConfigMap(t, c.Namespace, "password", "second", patience)
+	cluster.Eventually(t, patience, "the upgrade has ended", func(ctx context.Context) error {
+		var pending corev1.SecretList
+		err := cluster.Admin.List(ctx, &pending, client.InNamespace(c.Namespace), client.MatchingLabels{"owner": "helm", "status": "pending-upgrade"})
+		if err == nil && len(pending.Items) > 0 {
+			err = fmt.Errorf("%s is pending", pending.Items[0].Name)
+		}
+		return err
+	})
 }
 
 // A chart from a registry with TLS and a password, by the digest of its manifest.
