@@ -2,6 +2,9 @@ package main
 
 import (
 	"context"
+	"errors"
+	"strconv"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -25,8 +28,32 @@ func lockOf(set *fake.Clientset, identity string) *lock {
 	return &lock{configMaps: set.CoreV1().ConfigMaps("acme"), anchor: release.Anchor{Name: "anchor", UID: "1"}, identity: identity}
 }
 
+// setWithAnchor refuses an update of an older version, as an API server does. The library's fake accepts any, and so would give two
+// releasers the lock that read it at the same moment.
 func setWithAnchor(uid string) *fake.Clientset {
-	return fake.NewClientset(&corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "acme", Name: "anchor", UID: types.UID(uid)}})
+	set := fake.NewClientset(&corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "acme", Name: "anchor", UID: types.UID(uid), ResourceVersion: "1"}})
+	configMaps := corev1.SchemeGroupVersion.WithResource("configmaps")
+	var one sync.Mutex
+	set.PrependReactor("update", "configmaps", func(action clienttesting.Action) (bool, runtime.Object, error) {
+		one.Lock()
+		defer one.Unlock()
+		wanted := action.(clienttesting.UpdateAction).GetObject().(*corev1.ConfigMap).DeepCopy()
+		found, err := set.Tracker().Get(configMaps, wanted.Namespace, wanted.Name)
+		if err != nil {
+			return true, nil, err
+		}
+		version := found.(*corev1.ConfigMap).ResourceVersion
+		if wanted.ResourceVersion != version {
+			return true, nil, apierrors.NewConflict(configMaps.GroupResource(), wanted.Name, errors.New("the object has been modified"))
+		}
+		number, err := strconv.Atoi(version)
+		if err != nil {
+			return true, nil, err
+		}
+		wanted.ResourceVersion = strconv.Itoa(number + 1)
+		return true, wanted, set.Tracker().Update(configMaps, wanted, wanted.Namespace)
+	})
+	return set
 }
 
 var done = release.Report{Outcome: release.Ready, Reason: release.ReasonReleased}
