@@ -244,6 +244,9 @@ func (r *Reconciler) pass(ctx context.Context, binding *sondev1.FluentPVCBinding
 	if done.deleted || o == nil {
 		return ctrl.Result{}, err
 	}
+	if apierrors.IsConflict(err) { // the status would be refused, too: the pass read a stale object
+		return pass.RequeueOnConflict(ctrl.Result{}, err)
+	}
 	report(o, done)
 	if !equality.Semantic.DeepEqual(before.Status, binding.Status) {
 		if perr := pass.PatchStatus(ctx, r.Client, binding, before, &before.Status, &binding.Status, fieldOwner); perr != nil {

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 )
@@ -98,6 +99,11 @@ func (c Calls) Writes() Calls {
 	return slices.DeleteFunc(slices.Clone(c), func(e AuditEvent) bool {
 		return e.ObjectRef.Resource == "leases" || e.ChangesPath() || !slices.Contains([]string{"create", "update", "patch", "delete", "deletecollection"}, e.Verb)
 	})
+}
+
+// Reviews returns the requests that ask for a review. The API server stores nothing for them.
+func (c Calls) Reviews() Calls {
+	return slices.DeleteFunc(slices.Clone(c), func(e AuditEvent) bool { return !strings.HasSuffix(e.ObjectRef.Resource, "reviews") })
 }
 
 // ByVerb counts requests by verb and resource.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"time"
 
+	"golang.org/x/sync/singleflight"
 	authorizationv1 "k8s.io/api/authorization/v1"
 	"k8s.io/apimachinery/pkg/util/cache"
 	"k8s.io/utils/clock"
@@ -38,15 +39,18 @@ func (h *Handler) checkRights(ctx context.Context, f *sondev1.FluentPVC, namespa
 const (
 	rightsTTL  = 10 * time.Second
 	maxAllowed = 1024
+	// askTime bounds a question, whose answer may serve several Pods: the end of one request must not end it.
+	askTime = 5 * time.Second
 )
 
 // OwnRights asks the API server for the manager's own rights. It keeps the answer yes for a few seconds: the Pods of a rollout
 // come together, and a right that is withdrawn meanwhile shows on the bindings. It asks again after the answer no, so that the
-// command in the message takes effect at once.
+// command in the message takes effect at once. Pods of a namespace that come while it asks get the same answer.
 type OwnRights struct {
 	client  client.Client
 	clock   clock.PassiveClock
 	allowed *cache.LRUExpireCache
+	asking  singleflight.Group
 }
 
 // NewOwnRights returns an OwnRights that asks through the manager's client.
@@ -59,6 +63,15 @@ func (r *OwnRights) Allowed(ctx context.Context, namespace string) (bool, error)
 	if _, ok := r.allowed.Get(namespace); ok {
 		return true, nil
 	}
+	allowed, err, _ := r.asking.Do(namespace, func() (any, error) {
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), askTime)
+		defer cancel()
+		return r.ask(ctx, namespace)
+	})
+	return allowed.(bool), err
+}
+
+func (r *OwnRights) ask(ctx context.Context, namespace string) (bool, error) {
 	asked := r.clock.Now() // the answers may show the state at the time of the question
 	for _, what := range []authorizationv1.ResourceAttributes{
 		{Verb: "create", Version: "v1", Resource: "persistentvolumeclaims"},

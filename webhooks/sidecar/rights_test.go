@@ -3,7 +3,9 @@ package sidecar
 import (
 	"context"
 	"errors"
+	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
@@ -82,4 +84,35 @@ func TestOwnRightsAreKept(t *testing.T) {
 	allowed("shop", true)
 	clk.SetTime(clk.Now().Add(time.Second))
 	allowed("shop", false)
+}
+
+// TestOwnRightsAreAskedOnce checks that Pods which come together cost one question.
+func TestOwnRightsAreAskedOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r, answer := &reviews{}, make(chan struct{})
+		own := NewOwnRights(interceptor.NewClient(r.client().(client.WithWatch), interceptor.Funcs{
+			Create: func(ctx context.Context, c client.WithWatch, o client.Object, opts ...client.CreateOption) error {
+				<-answer
+				return errors.Join(ctx.Err(), c.Create(ctx, o, opts...))
+			},
+		}), webhooktest.Clock())
+		first, gone := context.WithCancel(t.Context())
+		ctx := first
+		var pods sync.WaitGroup
+		for range 50 {
+			pods.Go(func() {
+				if allowed, err := own.Allowed(ctx, "shop"); err != nil || !allowed {
+					t.Errorf("%t, %v", allowed, err)
+				}
+			})
+			synctest.Wait()
+			ctx = t.Context()
+		}
+		gone() // the other Pods still get the answer
+		close(answer)
+		pods.Wait()
+		if len(r.asked) != 4 {
+			t.Errorf("%d reviews, want 4: %q", len(r.asked), r.asked)
+		}
+	})
 }
