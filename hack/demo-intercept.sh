@@ -9,8 +9,10 @@ if [ -z "$local_cluster" ]; then
 	echo "this demo makes network namespaces on the machine of the local cluster: run it without KUBE_CONTEXT" >&2
 	exit 2
 fi
-prepare
 ns=sonde-demo-intercept
+# What an earlier run left goes while the images are built.
+"${kubectl[@]}" delete namespace $ns --ignore-not-found --wait=false >/dev/null 2>&1 || true
+prepare
 export PATH=$path:$PATH
 laptop=sonde-laptop
 api_port=$(sed -n 's#.*server: https://127.0.0.1:##p' "$("$cluster" kubeconfig)")

@@ -17,8 +17,14 @@ sed -i "s#quay.io/sonde/sonde:dev#$IMG#; s#quay.io/sonde/sonde-releaser:dev#$REL
 # A developer's disk is fuller than a node's, so probes keep less of it free.
 [ -z "$local_cluster" ] || sed -i 's#^        env:$#&\n        - {name: SONDE_DISK_FLOOR, value: 256Mi}#' "$work/config/manager/manager.yaml"
 [ -z "${SONDE_ENGINE:-}" ] || sed -i "/^ *engine:\$/{n;s/default: .*/default: $SONDE_ENGINE/}" "$work"/config/crd/bases/*packetcaptures.yaml
-before=$("${kubectl[@]}" -n sonde-system get deployment sonde-manager --ignore-not-found -o name)
+# Only new Pods use a new image under an old name. A local image has a digest, so they come when it has changed.
+before=
+if [ -n "$local_cluster" ]; then
+	digest=$(cat build/sonde.tar build/releaser.tar | sha256sum | cut -c1-16)
+	sed -i "s#^        kubectl.kubernetes.io/default-container: .*#&\n        sonde.local/images: $digest#" "$work/config/manager/manager.yaml"
+else
+	before=$("${kubectl[@]}" -n sonde-system get deployment sonde-manager --ignore-not-found -o name)
+fi
 "${kubectl[@]}" apply --server-side --force-conflicts -k "$work/config/default" >/dev/null
-# Only new Pods use a new image under an old name.
 [ -z "$before" ] || "${kubectl[@]}" -n sonde-system rollout restart deployment/sonde-manager >/dev/null
 "${kubectl[@]}" -n sonde-system rollout status deployment/sonde-manager --timeout=180s
