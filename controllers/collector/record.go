@@ -9,8 +9,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	sondev1 "github.com/sonde-operator/sonde/api/v1alpha1"
+	"github.com/sonde-operator/sonde/internal/operator/pass"
 	"github.com/sonde-operator/sonde/internal/wire/release"
-	"github.com/sonde-operator/sonde/internal/wire/text"
 )
 
 // Delays between attempts. Something that did not answer is tried again sooner.
@@ -26,7 +26,7 @@ const maxRemedies = 10
 // record writes the result of the last run into the status, once. It is pure but for the status.
 func record(o *observation) {
 	s := &o.collector.Status
-	retry := retryValue(o.collector)
+	retry := pass.RetryRequested(o.collector.Annotations)
 	if s.ObservedGeneration != o.collector.Generation || s.Retried != retry {
 		s.ObservedGeneration, s.Attempts, s.Failures, s.NextAttempt = o.collector.Generation, 0, 0, nil
 	}
@@ -60,18 +60,6 @@ func record(o *observation) {
 	} else {
 		o.recordOutcome(r, last.generation)
 	}
-}
-
-// maxRetryValue bounds the part of the annotation that the status keeps, in bytes.
-const maxRetryValue = 200
-
-// retryValue is what the annotation with which users ask for another attempt says.
-func retryValue(c *sondev1.Collector) string {
-	value, ok := c.Annotations[sondev1.AnnotationRetry]
-	if !ok {
-		return ""
-	}
-	return "=" + text.Truncate(value, maxRetryValue) // also an empty value differs from none
 }
 
 // recordOutcome sets what a report says about the release. One about an older generation counts no attempt of the current one.

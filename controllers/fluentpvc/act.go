@@ -18,6 +18,7 @@ import (
 	sondev1 "github.com/sonde-operator/sonde/api/v1alpha1"
 	"github.com/sonde-operator/sonde/internal/operator/claim"
 	"github.com/sonde-operator/sonde/internal/operator/gone"
+	"github.com/sonde-operator/sonde/internal/operator/pass"
 	"github.com/sonde-operator/sonde/internal/operator/sweep"
 )
 
@@ -93,21 +94,11 @@ func enter(o *observation, t transition) {
 		s.Failures++
 	case t.from == sondev1.BindingFinalizerJobFailed && t.to == sondev1.BindingOutOfUse:
 		s.Failures = 0
-		if value, ok := o.binding.Annotations[sondev1.AnnotationRetry]; ok {
-			s.Retried = retryValue(value)
+		if request := pass.RetryRequested(o.binding.Annotations); request != "" {
+			s.Retried = request
 		}
 	}
 	s.Phase, s.PhaseTime = t.to, new(metav1.NewTime(o.now.Truncate(time.Second)))
-}
-
-// maxRetryValue bounds the part of the retry annotation that the status keeps.
-const maxRetryValue = 200
-
-func retryValue(annotation string) string {
-	if len(annotation) > maxRetryValue {
-		annotation = annotation[:maxRetryValue]
-	}
-	return "=" + annotation // also an empty value differs from none
 }
 
 // act makes the write of a row. Each may be repeated.

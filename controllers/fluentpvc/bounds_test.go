@@ -80,17 +80,6 @@ func TestOwnedAreBounded(t *testing.T) {
 	}
 }
 
-// The status keeps a short part of the retry annotation, which differs from none also for an empty value.
-func TestRetryValueIsBounded(t *testing.T) {
-	for annotation, want := range map[string]string{
-		"": "=", "now": "=now", strings.Repeat("x", maxRetryValue): "=" + strings.Repeat("x", maxRetryValue), strings.Repeat("x", 200<<10): "=" + strings.Repeat("x", maxRetryValue),
-	} {
-		if got := retryValue(annotation); got != want {
-			t.Errorf("%.20q of %d bytes: %.20q of %d bytes", annotation, len(annotation), got, len(got))
-		}
-	}
-}
-
 // A refusal by a policy may be long. Conditions and Events are cut to what the API server takes.
 func TestTextsAreBounded(t *testing.T) {
 	w := newWorld(t, fluentPVC(), targetPod("1"))

@@ -8,6 +8,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	sondev1 "github.com/sonde-operator/sonde/api/v1alpha1"
+	"github.com/sonde-operator/sonde/internal/operator/pass"
 )
 
 // lostFor is how long a binding whose data is lost is kept, so that people notice.
@@ -122,8 +123,8 @@ func (o *observation) discard() bool {
 }
 
 func (o *observation) retry() bool {
-	value, requested := o.binding.Annotations[sondev1.AnnotationRetry]
-	return requested && retryValue(value) != o.binding.Status.Retried
+	request := pass.RetryRequested(o.binding.Annotations)
+	return request != "" && request != o.binding.Status.Retried
 }
 
 func (o *observation) podEnded() bool { return o.pod == nil || ended(o.pod) }

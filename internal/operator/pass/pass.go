@@ -1,5 +1,5 @@
-// Package pass has what the end of each reconciler's pass shares: writing the status that it computed, and waiting for the cache
-// after a conflict.
+// Package pass has what the passes of reconcilers share: writing the status that a pass computed, waiting for the cache after a
+// conflict, and a user's request for another attempt.
 package pass
 
 import (
