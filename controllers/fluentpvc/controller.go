@@ -232,8 +232,12 @@ func (r *Reconciler) firstPod(ctx context.Context, key types.NamespacedName) (*c
 func (r *Reconciler) pass(ctx context.Context, binding *sondev1.FluentPVCBinding) (ctrl.Result, error) {
 	before := binding.DeepCopy()
 	o, err := r.observe(ctx, binding, false)
+	if err == nil && o.claim != nil && before.Status.Phase == "" {
+		// An earlier pass has created the claim. It has written the status as well, unless it was ended or the cache is behind.
+		_, err = r.template(ctx, binding)
+	}
 	if err != nil {
-		return ctrl.Result{}, err
+		return pass.RequeueOnConflict(ctrl.Result{}, err)
 	}
 	var done result
 	for range transitions { // a bound: no row leads back to a phase that the pass has left

@@ -339,26 +339,34 @@ func TestWithdrawnDiscard(t *testing.T) {
 	w.wantPhase(sondev1.BindingFinalizerJobApplied)
 }
 
-// A pass that read the binding before its status was written writes nothing: the API server would refuse it.
+// A pass that read the binding before its status was written writes nothing, whether its cache has the claim or not: the API server would
+// refuse it.
 func TestStalePassWritesNothing(t *testing.T) {
-	w := newWorld(t, fluentPVC(), targetPod("1"))
-	w.settled()
-	stale, writes := w.binding(), w.writes
-	stale.Status = sondev1.FluentPVCBindingStatus{}
-	stale.ResourceVersion = "1"
-	w.r.Client = interceptor.NewClient(w.r.Client.(client.WithWatch), interceptor.Funcs{Get: func(ctx context.Context, c client.WithWatch, key client.ObjectKey, o client.Object, opts ...client.GetOption) error {
-		if b, ok := o.(*sondev1.FluentPVCBinding); ok {
-			stale.DeepCopyInto(b)
-			return nil
-		}
-		return c.Get(ctx, key, o, opts...)
-	}})
-	w.r.Own = fake.NewClientBuilder().WithScheme(w.Scheme()).Build() // the cache does not have the claim yet
-	if result := w.pass(); result.RequeueAfter == 0 {
-		t.Error("no further pass")
-	}
-	if w.writes != writes {
-		t.Errorf("%d writes, want none", w.writes-writes)
+	for name, own := range map[string]func(*world) client.Reader{
+		"without the claim": func(w *world) client.Reader { return fake.NewClientBuilder().WithScheme(w.Scheme()).Build() },
+		"with the claim":    func(w *world) client.Reader { return w.Client },
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t, fluentPVC(), targetPod("1"))
+			w.settled()
+			stale, writes := w.binding(), w.writes
+			stale.Status = sondev1.FluentPVCBindingStatus{}
+			stale.ResourceVersion = "1"
+			w.r.Client = interceptor.NewClient(w.r.Client.(client.WithWatch), interceptor.Funcs{Get: func(ctx context.Context, c client.WithWatch, key client.ObjectKey, o client.Object, opts ...client.GetOption) error {
+				if b, ok := o.(*sondev1.FluentPVCBinding); ok {
+					stale.DeepCopyInto(b)
+					return nil
+				}
+				return c.Get(ctx, key, o, opts...)
+			}})
+			w.r.Own = own(w)
+			if result := w.pass(); result.RequeueAfter == 0 {
+				t.Error("no further pass")
+			}
+			if w.writes != writes {
+				t.Errorf("%d writes, want none", w.writes-writes)
+			}
+		})
 	}
 }
 
