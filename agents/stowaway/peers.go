@@ -51,12 +51,12 @@ func (s *server) servePeers(ctx context.Context, l net.Listener) error {
 // servePeer serves one connection, if its other side has a key of the State or the manager's.
 func (s *server) servePeer(ctx context.Context, raw net.Conn) {
 	defer raw.Close()
-	conn := tls.Server(raw, s.identity.ServerTLS(s.knownPeer))
+	conn := tls.Server(tunnel.Batch(raw), s.identity.ServerTLS(s.knownPeer))
 	if err := tunnel.Handshake(ctx, conn); err != nil {
 		s.log.Debug("Refusing a peer", "address", raw.RemoteAddr().String(), "error", err)
 		return
 	}
-	defer connlimit.Serving(connlimit.Context(ctx, conn))()
+	defer connlimit.Serving(connlimit.Context(ctx, raw))()
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	key, own := tunnel.PeerKey(conn.ConnectionState()), &connection{end: cancel}

@@ -80,7 +80,7 @@ func (d *Dialer) Dial(ctx context.Context, identity *tunnel.Identity, stowaway t
 	if err != nil {
 		return nil, err
 	}
-	conn := tls.Client(raw, identity.ClientTLS(stowaway))
+	conn := tls.Client(tunnel.Batch(raw), identity.ClientTLS(stowaway))
 	if err := tunnel.Handshake(ctx, conn); err != nil {
 		return nil, err
 	}

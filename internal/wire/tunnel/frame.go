@@ -10,7 +10,9 @@ import (
 // A frame is the length of its data in four bytes, and the data. Length 0 ends the direction.
 const (
 	frameHeader = 4
-	maxFrame    = 1 << 20
+	maxFrame    = 1 << 20 // that is read
+	// sentFrame makes one frame of HTTP/2.
+	sentFrame = answerFrameSize - frameHeader
 )
 
 // frameReader reads the data of frames.
@@ -68,7 +70,7 @@ type frameWriter struct {
 func (f *frameWriter) Write(b []byte) (int, error) {
 	written := 0
 	for len(b) > 0 {
-		n := min(len(b), maxFrame)
+		n := min(len(b), sentFrame)
 		// One write, so that HTTP/2 makes one frame of it.
 		f.buf = binary.BigEndian.AppendUint32(f.buf[:0], uint32(n))
 		f.buf = append(f.buf, b[:n]...)

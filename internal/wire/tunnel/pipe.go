@@ -12,7 +12,7 @@ type Duplex interface {
 }
 
 // copyBuffer in bytes of one direction.
-const copyBuffer = 64 << 10
+const copyBuffer = sentFrame
 
 var buffers = sync.Pool{New: func() any { return new([copyBuffer]byte) }}
 

@@ -29,7 +29,7 @@ func pair(tb testing.TB, h http.Handler) *Peer {
 		if err != nil {
 			return
 		}
-		secure := tls.Server(c, server.ServerTLS(func(k PublicKey) bool { return k == client.Key }))
+		secure := tls.Server(Batch(c), server.ServerTLS(func(k PublicKey) bool { return k == client.Key }))
 		if Handshake(ctx, secure) == nil {
 			Serve(ctx, secure, h, Far)
 		}
