@@ -1,5 +1,5 @@
 // Package health checks whether the manager works. Watchdog finds work that hangs, for /healthz, whose failure restarts the
-// process. Contact and Synced check, for /readyz, whether a replica can decide on requests.
+// process. Contact, Synced and Exists check, for /readyz, whether a replica can decide on requests.
 package health
 
 import (
