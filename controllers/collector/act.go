@@ -34,6 +34,11 @@ func (r *Reconciler) start(ctx context.Context, o *observation, p plan) (plan, e
 	if anchor == nil || err != nil {
 		return other, err
 	}
+	// The anchor may be in a namespace that was created after forbidden has read it. If that happens after this line, the anchor is gone,
+	// and no releaser works without it.
+	if _, other, err := r.releaseNamespace(ctx, o); other.reason != "" || err != nil {
+		return other, err
+	}
 	number := c.Status.Runs + 1
 	if last := o.last(); last != nil {
 		number = max(number, last.number+1)
@@ -116,7 +121,11 @@ func (r *Reconciler) dropSecret(ctx context.Context, secret *corev1.Secret) erro
 // forbidden returns a plan that waits if the requester or the operator lacks a right.
 func (r *Reconciler) forbidden(ctx context.Context, o *observation) (plan, error) {
 	c := o.collector
-	namespace := c.ReleaseNamespace()
+	in, other, err := r.releaseNamespace(ctx, o)
+	if in == nil || err != nil {
+		return other, err
+	}
+	namespace := in.Name
 	// Later attempts, and looking for drift, rest on the consent of the namespace's admin.
 	if c.Status.Attempts == 0 && c.Status.ReleasedGeneration != c.Generation {
 		decision, err := r.Reviews.ReviewJobs(ctx, o.requester, namespace)
@@ -124,7 +133,7 @@ func (r *Reconciler) forbidden(ctx context.Context, o *observation) (plan, error
 			return plan{}, err
 		}
 		if !decision.Allowed {
-			return plan{state: stalled, reason: sondev1.ReasonAccessRevoked, message: decision.Reason, after: refusedDelay}, nil
+			return plan{state: stalled, reason: sondev1.ReasonAccessRevoked, message: decision.Reason + ". " + askForRetry(c), after: refusedDelay}, nil
 		}
 	}
 	for _, what := range []authorizationv1.ResourceAttributes{
@@ -140,17 +149,41 @@ func (r *Reconciler) forbidden(ctx context.Context, o *observation) (plan, error
 			return notOpened(o), nil
 		}
 	}
-	return r.closedByLabel(ctx, o)
+	return r.closedByLabel(ctx, o, in)
+}
+
+// releaseNamespace returns the namespace of the release, or a plan that waits if it is gone, or another one than that of the stamp. A
+// namespace that was deleted and created again may have another owner, who has opened it for Collectors of their own.
+func (r *Reconciler) releaseNamespace(ctx context.Context, o *observation) (*corev1.Namespace, plan, error) {
+	in := &corev1.Namespace{}
+	err := r.Live.Get(ctx, client.ObjectKey{Name: o.collector.ReleaseNamespace()}, in)
+	switch {
+	case err != nil:
+		p, err := r.refusedWrite(o, fmt.Errorf("get Namespace %s: %w", o.collector.ReleaseNamespace(), err))
+		return nil, p, err
+	case !in.DeletionTimestamp.IsZero():
+		return nil, noNamespace(o), nil
+	case string(in.UID) != o.namespaceUID:
+		return nil, plan{
+			state: stalled, reason: sondev1.ReasonNamespaceReplaced,
+			message: fmt.Sprintf("namespace %s was deleted and created again after this spec was admitted. %s", in.Name, askForRetry(o.collector)),
+		}, nil
+	}
+	return in, plan{}, nil
+}
+
+func noNamespace(o *observation) plan {
+	return plan{
+		state: stalled, reason: sondev1.ReasonNamespaceReplaced, after: maxClosedDelay,
+		message: fmt.Sprintf("namespace %s is being deleted, or does not exist: create it, and let its admin run kubectl sonde collector open -n %[1]s. %s",
+			o.collector.ReleaseNamespace(), askForRetry(o.collector)),
+	}
 }
 
 // closedByLabel returns a plan that waits if a cluster admin has closed the release's namespace, or if the Collector's namespace is no hub.
 // The webhook has checked both, but they may have changed since.
-func (r *Reconciler) closedByLabel(ctx context.Context, o *observation) (plan, error) {
+func (r *Reconciler) closedByLabel(ctx context.Context, o *observation, in *corev1.Namespace) (plan, error) {
 	c := o.collector
-	in := &corev1.Namespace{}
-	if err := r.Live.Get(ctx, client.ObjectKey{Name: c.ReleaseNamespace()}, in); err != nil {
-		return r.refusedWrite(o, fmt.Errorf("get Namespace %s: %w", c.ReleaseNamespace(), err))
-	}
 	if in.Labels[sondev1.LabelOptOut] == "true" {
 		return plan{
 			state: stalled, reason: sondev1.ReasonOptedOut, after: refusedDelay,
@@ -188,16 +221,12 @@ func (o *observation) closed(reason, message string) plan {
 
 // refusedWrite turns a refusal of the API server into a plan that waits.
 func (r *Reconciler) refusedWrite(o *observation, err error) (plan, error) {
-	namespace := o.collector.ReleaseNamespace()
 	switch {
 	case apierrors.IsAlreadyExists(err):
 		// The cache lags behind: the Job is there.
 		return plan{}, apierrors.NewConflict(batchv1.Resource("jobs"), o.collector.Name, err)
 	case apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause), apierrors.IsNotFound(err):
-		return plan{
-			state: stalled, reason: sondev1.ReasonNamespaceReplaced, after: maxClosedDelay,
-			message: fmt.Sprintf("namespace %s is being deleted, or does not exist: create it, and let its admin run kubectl sonde collector open -n %[1]s", namespace),
-		}, nil
+		return noNamespace(o), nil
 	case apierrors.IsForbidden(err), apierrors.IsInvalid(err), apierrors.IsBadRequest(err): // a quota, or a policy
 		return o.closed(release.ReasonForbidden, err.Error()), nil
 	}

@@ -67,16 +67,13 @@ func newWorld(t *testing.T, c *sondev1.Collector, objects ...client.Object) *wor
 		}
 	}
 	key := []byte(strings.Repeat("k", stamp.KeyBytes))
-	var err error
-	if c.Annotations, err = stamp.SignCollector(key, c, stamp.Claim{Requester: access.Requester{Username: "ann"}, IssuedAt: now}); err != nil {
-		t.Fatal(err)
-	}
-	w := &world{t: t, clock: clocktesting.NewFakePassiveClock(now), queue: &woken{}}
+	w := &world{t: t, clock: clocktesting.NewFakePassiveClock(now), queue: &woken{}, Reconciler: &Reconciler{Key: key}}
+	w.sign(c)
 	funcs := interceptor.Funcs{
 		Create: func(ctx context.Context, c client.WithWatch, o client.Object, opts ...client.CreateOption) error {
 			w.writes.Add(1)
 			if o.GetUID() == "" {
-				o.SetUID(types.UID("uid-of-" + o.GetName()))
+				o.SetUID(uidOf(o.GetName()))
 			}
 			o.SetCreationTimestamp(metav1.NewTime(w.clock.Now()))
 			return c.Create(ctx, o, opts...)
@@ -95,7 +92,7 @@ func newWorld(t *testing.T, c *sondev1.Collector, objects ...client.Object) *wor
 		},
 	}
 	if !slices.ContainsFunc(objects, func(o client.Object) bool { _, ok := o.(*corev1.Namespace); return ok }) {
-		objects = append(objects, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "acme"}})
+		objects = append(objects, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "acme", UID: uidOf("acme")}})
 	}
 	fakes := fake.NewClientBuilder().WithScheme(s).WithObjects(append(objects, c)...).WithStatusSubresource(&sondev1.Collector{}).WithInterceptorFuncs(funcs).Build()
 	w.Reconciler = &Reconciler{
@@ -106,6 +103,9 @@ func newWorld(t *testing.T, c *sondev1.Collector, objects ...client.Object) *wor
 	}
 	return w
 }
+
+// uidOf a namespace or another object that is the first of its name.
+func uidOf(name string) types.UID { return types.UID("uid-of-" + name) }
 
 // cached reads Collectors as the manager's cache keeps them.
 func cached(c client.WithWatch) client.Client {
@@ -362,10 +362,7 @@ func TestSuspendedChangeIsNotReady(t *testing.T) {
 		if changed {
 			c.Generation, c.Spec.Cluster, status = 3, "west", metav1.ConditionFalse
 		}
-		var err error
-		if c.Annotations, err = stamp.SignCollector(w.Key, c, stamp.Claim{Requester: access.Requester{Username: "ann"}, IssuedAt: now}); err != nil {
-			t.Fatal(err)
-		}
+		w.sign(c)
 		if err := w.Update(t.Context(), c); err != nil {
 			t.Fatal(err)
 		}
@@ -383,7 +380,7 @@ func TestForbidden(t *testing.T) {
 		message string
 	}{
 		"closed":  {change: func(w *world) { w.closed = true }, reason: sondev1.ReasonNamespaceNotOpened, message: "kubectl sonde collector open -n acme"},
-		"revoked": {change: func(w *world) { w.denied = true }, reason: sondev1.ReasonAccessRevoked, message: "no right"},
+		"revoked": {change: func(w *world) { w.denied = true }, reason: sondev1.ReasonAccessRevoked, message: "no right. If the spec is still wanted, let someone who may create Jobs in namespace acme run kubectl annotate collector mine -n acme"},
 		"taken": {objects: []client.Object{
 			&corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "acme", Name: "sonde-collector-collector-prod", Labels: map[string]string{sondev1.LabelKind: "Collector", sondev1.LabelUID: "c-2"}, Annotations: map[string]string{sondev1.AnnotationOwner: "acme/hers"}}},
 			&sondev1.Collector{ObjectMeta: metav1.ObjectMeta{Namespace: "acme", Name: "hers", UID: "c-2"}},
@@ -391,12 +388,33 @@ func TestForbidden(t *testing.T) {
 		"a user's ConfigMap": {objects: []client.Object{
 			&corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "acme", Name: "sonde-collector-collector-prod"}},
 		}, reason: sondev1.ReasonReleaseNameTaken, message: "which no Collector made"},
-		"opted out": {objects: []client.Object{&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "acme", Labels: map[string]string{sondev1.LabelOptOut: "true"}}}}, reason: sondev1.ReasonOptedOut, message: "ask them to remove it"},
+		"opted out": {objects: []client.Object{&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "acme", UID: uidOf("acme"), Labels: map[string]string{sondev1.LabelOptOut: "true"}}}}, reason: sondev1.ReasonOptedOut, message: "ask them to remove it"},
 		"no namespace": {change: func(w *world) {
 			if err := w.Delete(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "acme"}}); err != nil {
 				t.Fatal(err)
 			}
 		}, reason: sondev1.ReasonNamespaceReplaced, message: "does not exist"},
+		"a namespace that is being deleted": {objects: []client.Object{&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{
+			Name: "acme", UID: uidOf("acme"), DeletionTimestamp: new(metav1.NewTime(now)), Finalizers: []string{"kubernetes"},
+		}}}, reason: sondev1.ReasonNamespaceReplaced, message: "is being deleted"},
+		"another namespace": {
+			objects: []client.Object{&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "acme", UID: "another"}}},
+			reason:  sondev1.ReasonNamespaceReplaced, message: "was deleted and created again",
+		},
+		"another namespace, which is not open": {
+			objects: []client.Object{&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "acme", UID: "another"}}},
+			change:  func(w *world) { w.closed, w.denied = true, true }, reason: sondev1.ReasonNamespaceReplaced, message: "was deleted and created again",
+		},
+		"a stamp of an earlier version": {change: func(w *world) {
+			c := &sondev1.Collector{}
+			if err := w.Live.Get(t.Context(), client.ObjectKey{Namespace: "acme", Name: "mine"}, c); err != nil {
+				t.Fatal(err)
+			}
+			w.signFor(c, "")
+			if err := w.Update(t.Context(), c); err != nil {
+				t.Fatal(err)
+			}
+		}, reason: sondev1.ReasonNotAdmitted, message: "did not sign the UID of namespace acme. If the spec is still wanted, let someone who may create Jobs in namespace acme run kubectl annotate collector mine -n acme"},
 		"no stamp": {change: func(w *world) { w.Key = []byte(strings.Repeat("x", stamp.KeyBytes)) }, reason: sondev1.ReasonNotAdmitted, message: "kubectl annotate collector mine -n acme"},
 	} {
 		t.Run(name, func(t *testing.T) {

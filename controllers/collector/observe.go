@@ -26,6 +26,8 @@ type observation struct {
 	collector *sondev1.Collector
 	now       time.Time
 	requester access.Requester
+	// namespaceUID of the stamp: the requester was admitted for this namespace, and for no later one of its name.
+	namespaceUID string
 	// refused says why the stamp is not valid.
 	refused string
 	paused  bool
@@ -53,14 +55,9 @@ func (r *Reconciler) observe(ctx context.Context, c *sondev1.Collector) (*observ
 	o := &observation{collector: c, now: r.Clock.Now()}
 	claim, err := stamp.VerifyCollector(r.Key, c)
 	if err != nil {
-		cause := "its signature is not valid"
-		if errors.Is(err, stamp.ErrMissing) {
-			cause = "it is not signed"
-		}
-		o.refused = fmt.Sprintf("no webhook has admitted this spec (%s): it was written while the operator's webhook did not run, or for another installation. Run kubectl annotate collector %s -n %s --overwrite %s=\"$(date +%%s)\"",
-			cause, c.Name, c.Namespace, sondev1.AnnotationRetry)
+		o.refused = notAdmitted(c, err)
 	}
-	o.requester = claim.Requester
+	o.requester, o.namespaceUID = claim.Requester, claim.TargetNamespaceUID
 	if o.paused, err = pause.Requested(ctx, r.PauseConfig, r.Namespace); err != nil {
 		return nil, err
 	}
@@ -71,6 +68,24 @@ func (r *Reconciler) observe(ctx context.Context, c *sondev1.Collector) (*observ
 		return nil, err
 	}
 	return o, r.observePods(ctx, o)
+}
+
+// notAdmitted says why a stamp is not valid, and what to do.
+func notAdmitted(c *sondev1.Collector, err error) string {
+	cause := "no webhook has admitted this spec (its signature is not valid): it was written while the operator's webhook did not run, or for another installation"
+	switch {
+	case errors.Is(err, stamp.ErrMissing):
+		cause = "no webhook has admitted this spec (it is not signed): it was written while the operator's webhook did not run, or for another installation"
+	case errors.Is(err, stamp.ErrNoNamespace):
+		cause = "an earlier version of the operator has admitted this spec, and did not sign the UID of namespace " + c.ReleaseNamespace()
+	}
+	return cause + ". " + askForRetry(c)
+}
+
+// askForRetry says how to go on if the stamp no longer holds: the webhook signs anew for a user who has the right.
+func askForRetry(c *sondev1.Collector) string {
+	return fmt.Sprintf("If the spec is still wanted, let someone who may create Jobs in namespace %s run kubectl annotate collector %s -n %s --overwrite %s=\"$(date +%%s)\"",
+		c.ReleaseNamespace(), c.Name, c.Namespace, sondev1.AnnotationRetry)
 }
 
 func (r *Reconciler) observeJobs(ctx context.Context, o *observation) error {

@@ -36,8 +36,8 @@ func fromHub() *sondev1.Collector {
 }
 
 var hubNamespaces = []client.Object{
-	&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "acme", Labels: map[string]string{sondev1.LabelHub: "true"}}},
-	&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "shop"}},
+	&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "acme", UID: uidOf("acme"), Labels: map[string]string{sondev1.LabelHub: "true"}}},
+	&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "shop", UID: uidOf("shop")}},
 }
 
 // A Collector that is gone takes its anchor with it, also in another namespace, also if its Jobs are gone, and also if another Collector

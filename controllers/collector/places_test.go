@@ -47,8 +47,15 @@ func (w *world) add(collectors ...*sondev1.Collector) {
 // sign stamps a Collector as the webhook does.
 func (w *world) sign(c *sondev1.Collector) {
 	w.t.Helper()
+	w.signFor(c, uidOf(c.ReleaseNamespace()))
+}
+
+// signFor stamps a Collector for a namespace with this UID.
+func (w *world) signFor(c *sondev1.Collector, namespace types.UID) {
+	w.t.Helper()
 	var err error
-	if c.Annotations, err = stamp.SignCollector(w.Key, c, stamp.Claim{Requester: access.Requester{Username: "ann"}, IssuedAt: now}); err != nil {
+	claim := stamp.Claim{Requester: access.Requester{Username: "ann"}, TargetNamespaceUID: string(namespace), IssuedAt: now}
+	if c.Annotations, err = stamp.SignCollector(w.Key, c, claim); err != nil {
 		w.t.Fatal(err)
 	}
 }

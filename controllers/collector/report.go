@@ -16,7 +16,7 @@ func report(o *observation, p plan) {
 	if o.refused != "" {
 		o.set(sondev1.ConditionAdmitted, metav1.ConditionFalse, sondev1.ReasonNotAdmitted, o.refused)
 	} else {
-		o.set(sondev1.ConditionAdmitted, metav1.ConditionTrue, sondev1.ReasonAdmitted, "the requester may create Jobs in the release's namespace")
+		o.set(sondev1.ConditionAdmitted, metav1.ConditionTrue, sondev1.ReasonAdmitted, "the operator's webhook has accepted and signed this spec")
 	}
 	is := func(s state) metav1.ConditionStatus {
 		if p.state == s {

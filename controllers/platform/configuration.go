@@ -50,7 +50,7 @@ func BuildConfiguration(o ConfigurationOptions) *acadmission.MutatingWebhookConf
 			}),
 			resourceWebhook(o, resource{
 				plural: "collectors", singular: "collector", path: webhookpath.Collector, scope: admissionregistrationv1.NamespacedScope,
-				annotations: []string{sondev1.AnnotationRequester, sondev1.AnnotationStamp},
+				annotations: []string{sondev1.AnnotationRequester, sondev1.AnnotationStamp, sondev1.AnnotationRetry}, // a retry can renew the stamp
 			}),
 			resourceWebhook(o, resource{
 				plural: "fluentpvcs", singular: "fluentpvc", path: webhookpath.FluentPVC, scope: admissionregistrationv1.ClusterScope,
@@ -64,7 +64,7 @@ func BuildConfiguration(o ConfigurationOptions) *acadmission.MutatingWebhookConf
 type resource struct {
 	plural, singular, path string
 	scope                  admissionregistrationv1.ScopeType
-	// annotations that only the webhook may change.
+	// annotations whose changes the webhook reviews.
 	annotations []string
 }
 

@@ -4,12 +4,25 @@ package api
 
 import (
 	"maps"
+	"net/http"
 	"strings"
 	"testing"
 
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/clock"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/webhook"
 
 	sondev1 "github.com/sonde-operator/sonde/api/v1alpha1"
+	platformcontroller "github.com/sonde-operator/sonde/controllers/platform"
+	"github.com/sonde-operator/sonde/internal/operator/access"
+	"github.com/sonde-operator/sonde/internal/operator/stamp"
+	"github.com/sonde-operator/sonde/internal/operator/webhookpath"
+	"github.com/sonde-operator/sonde/webhooks/admission"
+	collectorwebhook "github.com/sonde-operator/sonde/webhooks/collector"
 )
 
 // collectorObject is a Collector of namespace ns with changed fields.
@@ -115,5 +128,100 @@ func TestCollectorUpdates(t *testing.T) {
 	}
 	if err := admin.Update(t.Context(), o); err != nil {
 		t.Errorf("the same namespace in another case: %v", err)
+	}
+}
+
+// The API server calls the webhook for a retry, and for no other annotation: so a Collector whose namespace was deleted and created again is
+// admitted for the new one.
+func TestCollectorIsAdmittedAgainByARetry(t *testing.T) {
+	hub, ns := namespace(t, map[string]string{sondev1.LabelHub: "true"}), namespace(t, nil)
+	before := collectorObject(hub, map[string]any{"tenant": map[string]any{"reference": ns, "instance": "prod"}})
+	before.SetGenerateName("")
+	before.SetName("before")
+	if err := admin.Create(t.Context(), before); err != nil { // no webhook runs yet
+		t.Fatal(err)
+	}
+	mux, intake := http.NewServeMux(), admission.NewIntake()
+	mux.Handle(webhookpath.Collector, intake.Hook(&webhook.Admission{Handler: &collectorwebhook.Handler{
+		Cache: admin, Live: admin, Reviews: access.NewReviewer(admin), Key: stampKey, OperatorNamespace: operatorNamespace, Clock: clock.RealClock{},
+	}}, nil))
+	serve(t, mux, platformcontroller.BuildConfiguration)
+	claimOf := func(name string) (stamp.Claim, error) {
+		t.Helper()
+		c := &sondev1.Collector{}
+		if err := admin.Get(t.Context(), client.ObjectKey{Namespace: hub, Name: name}, c); err != nil {
+			t.Fatal(err)
+		}
+		return stamp.VerifyCollector(stampKey, c)
+	}
+	annotate := func(name, key, value string) {
+		t.Helper()
+		c := &sondev1.Collector{ObjectMeta: metav1.ObjectMeta{Namespace: hub, Name: name}}
+		patch := client.RawPatch(types.MergePatchType, []byte(`{"metadata":{"annotations":{"`+key+`":"`+value+`"}}}`))
+		if err := admin.Patch(t.Context(), c, patch); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want := func(name, uid string) {
+		t.Helper()
+		if claim, err := claimOf(name); err != nil || claim.TargetNamespaceUID != uid {
+			t.Errorf("%s: the stamp is for namespace %q, %v; want %q", name, claim.TargetNamespaceUID, err, uid)
+		}
+	}
+	uidOf := func() string {
+		t.Helper()
+		in := &corev1.Namespace{}
+		if err := admin.Get(t.Context(), client.ObjectKey{Name: ns}, in); err != nil {
+			t.Fatal(err)
+		}
+		return string(in.UID)
+	}
+	poll(t, "webhook called", func() bool {
+		annotate("before", sondev1.AnnotationRetry, "1")
+		annotate("before", sondev1.AnnotationRetry, "2")
+		_, err := claimOf("before")
+		return err == nil
+	})
+	first := uidOf()
+	want("before", first)
+
+	c := collectorObject(hub, map[string]any{"tenant": map[string]any{"reference": ns, "instance": "other"}})
+	c.SetGenerateName("")
+	c.SetName("mine")
+	if err := admin.Create(t.Context(), c); err != nil {
+		t.Fatal(err)
+	}
+	want("mine", first)
+
+	replace(t, ns)
+	second := uidOf()
+	if second == first {
+		t.Fatal("the namespace was not replaced")
+	}
+	annotate("mine", "example.com/note", "1")
+	want("mine", first)
+	annotate("mine", sondev1.AnnotationRetry, "1")
+	want("mine", second)
+}
+
+// replace deletes a namespace and creates it again. No controller of namespaces runs here, so the test finalizes it.
+func replace(t *testing.T, name string) {
+	t.Helper()
+	ns := &corev1.Namespace{}
+	if err := admin.Get(t.Context(), client.ObjectKey{Name: name}, ns); err != nil {
+		t.Fatal(err)
+	}
+	if err := admin.Delete(t.Context(), ns.DeepCopy()); err != nil {
+		t.Fatal(err)
+	}
+	if err := admin.Get(t.Context(), client.ObjectKey{Name: name}, ns); err != nil {
+		t.Fatal(err)
+	}
+	ns.Spec.Finalizers = nil
+	if err := admin.SubResource("finalize").Update(t.Context(), ns); err != nil {
+		t.Fatal(err)
+	}
+	if err := admin.Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}}); err != nil {
+		t.Fatal(err)
 	}
 }

@@ -6,17 +6,21 @@ import (
 	"context"
 	"encoding/base64"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"strings"
 	"time"
 
 	admissionv1 "k8s.io/api/admission/v1"
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/webhook"
 
 	sondev1 "github.com/sonde-operator/sonde/api/v1alpha1"
 	"github.com/sonde-operator/sonde/internal/operator/access"
+	"github.com/sonde-operator/sonde/internal/operator/gone"
+	"github.com/sonde-operator/sonde/internal/operator/pass"
 	"github.com/sonde-operator/sonde/internal/operator/stamp"
 	"github.com/sonde-operator/sonde/webhooks/admission"
 )
@@ -53,76 +57,113 @@ func (h *Handler) Handle(ctx context.Context, req webhook.AdmissionRequest) webh
 }
 
 // decide decides on a new Collector and on an update. An update that changes neither spec nor stamp keeps the requester, so that anyone may
-// write labels. But if the stamp is not valid, because the spec was written while no webhook ran or with another key, any update by a user
-// who has the rights stamps it again: deleting the Collector instead would delete the backend.
+// write labels, unless the stamp is to be renewed: deleting the Collector instead would delete the backend.
 func (h *Handler) decide(ctx context.Context, req webhook.AdmissionRequest) (admission.Granted, error) {
 	c := &sondev1.Collector{}
 	if err := admission.Decode(req.Object.Raw, c); err != nil {
 		return admission.Granted{}, err
 	}
 	c.Namespace = req.Namespace // the object may name another, or none
-	unchanged := false
+	renew := required
 	if req.Operation == admissionv1.Update {
-		changed, err := isChanged(c, req.OldObject.Raw)
-		if err != nil {
+		var err error
+		if renew, err = h.renewal(ctx, c, req.OldObject.Raw); renew == keep || err != nil {
 			return admission.Granted{}, err
-		}
-		if unchanged = !changed; unchanged && h.isStamped(c) {
-			return admission.Granted{}, nil
 		}
 	}
 	if c.Name == "" {
 		return admission.Granted{}, admission.Invalid("metadata.name is empty: write a name; generateName does not work for a Collector")
 	}
 	who := access.FromUserInfo(req.UserInfo)
-	err := h.check(ctx, c, who)
+	namespaceUID, err := h.check(ctx, c, who)
 	if err == nil && req.Operation == admissionv1.Create {
 		err = h.checkNumber(ctx, c.Namespace)
 	}
 	if err != nil {
-		if unchanged { // someone who may only write labels
+		if renew == offered { // someone who may only write labels, or retry
 			return admission.Granted{}, nil
 		}
 		return admission.Granted{}, err
 	}
-	annotations, err := stamp.SignCollector(h.Key, c, stamp.Claim{Requester: who, IssuedAt: h.Clock.Now(), RequestUID: string(req.UID)})
+	annotations, err := stamp.SignCollector(h.Key, c, stamp.Claim{
+		Requester: who, TargetNamespaceUID: namespaceUID, IssuedAt: h.Clock.Now(), RequestUID: string(req.UID),
+	})
 	return admission.Granted{Annotations: annotations}, err
 }
 
-// isStamped reports whether the stamp is valid.
-func (h *Handler) isStamped(c *sondev1.Collector) bool {
-	_, err := stamp.VerifyCollector(h.Key, c)
-	return err == nil
+// renewal says whether an update gets a new stamp, with its user as the requester.
+type renewal int
+
+const (
+	// keep the stamp, which holds.
+	keep renewal = iota
+	// offered: a user who has the rights renews it, and others leave it as it is.
+	offered
+	// required: users without the rights are refused.
+	required
+)
+
+// renewal of the stamp by an update. Users ask for it by a retry: then the stamp must also name the namespace as it is, which may have been
+// deleted and created again, and a requester who has lost the right is replaced.
+func (h *Handler) renewal(ctx context.Context, c *sondev1.Collector, old []byte) (renewal, error) {
+	changed, retries, err := compare(c, old)
+	if changed || err != nil {
+		return required, err
+	}
+	claim, err := stamp.VerifyCollector(h.Key, c)
+	switch {
+	case err != nil && retries: // written while no webhook ran, or signed with another key or by an earlier version
+		return required, nil
+	case err != nil:
+		return offered, nil //nolint:nilerr // as above; but labels may be written without the rights
+	case !retries:
+		return keep, nil
+	}
+	ns := &corev1.Namespace{}
+	if err := h.Live.Get(ctx, client.ObjectKey{Name: c.ReleaseNamespace()}, ns); gone.Ignore(err) != nil {
+		return required, fmt.Errorf("get Namespace %s: %w", c.ReleaseNamespace(), err)
+	}
+	if string(ns.UID) != claim.TargetNamespaceUID {
+		return required, nil
+	}
+	decision, err := h.Reviews.ReviewJobs(ctx, claim.Requester, ns.Name)
+	if err != nil || decision.Allowed {
+		return keep, err
+	}
+	return offered, nil
 }
 
-// check refuses what cannot work. The order matters: no answer says anything about a namespace before the requester's right there is
-// proven.
-func (h *Handler) check(ctx context.Context, c *sondev1.Collector, who access.Requester) error {
+// check refuses what cannot work, and returns the UID of the release's namespace. The order matters: no answer says anything about a
+// namespace before the requester's right there is proven.
+func (h *Handler) check(ctx context.Context, c *sondev1.Collector, who access.Requester) (namespaceUID string, err error) {
 	if err := checkSpec(&c.Spec); err != nil {
-		return err
+		return "", err
 	}
 	in := c.ReleaseNamespace()
 	if in == h.OperatorNamespace || c.Namespace == h.OperatorNamespace {
-		return admission.Forbidden("namespace %s is the operator's own: it has no releases; choose the tenant's namespace", h.OperatorNamespace)
+		return "", admission.Forbidden("namespace %s is the operator's own: it has no releases; choose the tenant's namespace", h.OperatorNamespace)
 	}
 	if err := admission.RequireHub(ctx, h.Live, sondev1.CollectorKind, c.Namespace, in); err != nil {
-		return err
+		return "", err
 	}
 	decision, err := h.Reviews.ReviewJobs(ctx, who, in)
 	if err != nil {
-		return err
+		return "", err
 	}
 	if !decision.Allowed {
-		return admission.Forbidden("a Collector runs Helm in a Job in the tenant's namespace: %s", decision.Reason)
+		return "", admission.Forbidden("a Collector runs Helm in a Job in the tenant's namespace: %s", decision.Reason)
 	}
 	ns, err := admission.TargetNamespace(ctx, h.Live, in)
+	if _, ok := errors.AsType[*admission.Refusal](err); ok {
+		return "", admission.Invalid("namespace %s does not exist, or is being deleted: create it, and let its admin run kubectl sonde collector open -n %[1]s", in)
+	}
 	if err != nil {
-		return err
+		return "", err
 	}
 	if ns.Labels[sondev1.LabelOptOut] == "true" {
-		return admission.Forbidden("a cluster admin has closed namespace %s by the label %s=true: ask them to remove it", in, sondev1.LabelOptOut)
+		return "", admission.Forbidden("a cluster admin has closed namespace %s by the label %s=true: ask them to remove it", in, sondev1.LabelOptOut)
 	}
-	return nil
+	return string(ns.UID), nil
 }
 
 // checkNumber refuses one Collector more than a namespace may have.
@@ -175,24 +216,25 @@ func checkTimes(s *sondev1.CollectorSpec) error {
 	return nil
 }
 
-// isChanged reports whether an update changes the stamp or the spec.
-func isChanged(now *sondev1.Collector, old []byte) (bool, error) {
+// compare reports whether an update changes the stamp or the spec, and whether it asks for a retry.
+func compare(now *sondev1.Collector, old []byte) (changed, retries bool, err error) {
 	before := &sondev1.Collector{}
 	if err := admission.Decode(old, before); err != nil {
-		return true, nil //nolint:nilerr // stored while no webhook ran: the update is checked like a creation
+		return true, false, nil //nolint:nilerr // stored while no webhook ran: the update is checked like a creation
 	}
 	for _, a := range []string{sondev1.AnnotationRequester, sondev1.AnnotationStamp} {
 		if now.Annotations[a] != before.Annotations[a] {
-			return true, nil
+			return true, false, nil
 		}
 	}
 	is, err := json.Marshal(&now.Spec)
 	if err != nil {
-		return false, fmt.Errorf("marshal spec: %w", err)
+		return false, false, fmt.Errorf("marshal spec: %w", err)
 	}
 	was, err := json.Marshal(&before.Spec)
 	if err != nil {
-		return false, fmt.Errorf("marshal spec: %w", err)
+		return false, false, fmt.Errorf("marshal spec: %w", err)
 	}
-	return !bytes.Equal(is, was), nil
+	retry := pass.RetryRequested(now.Annotations)
+	return !bytes.Equal(is, was), retry != "" && retry != pass.RetryRequested(before.Annotations), nil
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/base64"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"maps"
 	"net/http"
@@ -14,6 +15,7 @@ import (
 	admissionv1 "k8s.io/api/admission/v1"
 	corev1 "k8s.io/api/core/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 	"sigs.k8s.io/controller-runtime/pkg/webhook"
 
 	sondev1 "github.com/sonde-operator/sonde/api/v1alpha1"
@@ -24,15 +26,19 @@ import (
 
 type changes = map[string]any
 
-// rights allow to create Jobs in these namespaces.
+// rights allow to create Jobs in these namespaces: to everyone, or as USER/NAMESPACE.
 type rights []string
 
 // ReviewJobs implements Rights.
-func (r rights) ReviewJobs(_ context.Context, _ access.Requester, namespace string) (access.Decision, error) {
-	if slices.Contains(r, namespace) {
+func (r rights) ReviewJobs(_ context.Context, who access.Requester, namespace string) (access.Decision, error) {
+	if slices.Contains(r, namespace) || slices.Contains(r, who.Username+"/"+namespace) {
 		return access.Decision{Allowed: true}, nil
 	}
 	return access.Decision{Reason: "may not create jobs in " + namespace}, nil
+}
+
+func claimOf(namespaceUID string) stamp.Claim {
+	return stamp.Claim{Requester: access.Requester{Username: "ann"}, TargetNamespaceUID: namespaceUID, IssuedAt: webhooktest.Clock().Now()}
 }
 
 func request(t *testing.T, op admissionv1.Operation, home string, changed changes, old any) webhook.AdmissionRequest {
@@ -88,7 +94,7 @@ func TestCreate(t *testing.T) {
 		"from a hub, without rights": {home: "hub", change: tenant("other"), code: webhooktest.Forbidden, want: []string{"may not create jobs in other"}},
 		"from a hub":                 {home: "hub"},
 		"the operator's":             {home: webhooktest.OperatorNamespace, change: tenant(webhooktest.OperatorNamespace), code: webhooktest.Forbidden, want: []string{"the operator's own"}},
-		"a namespace that is not":    {home: "hub", change: tenant("nowhere"), code: webhooktest.Invalid, want: []string{"nowhere"}},
+		"a namespace that is not":    {home: "hub", change: tenant("nowhere"), code: webhooktest.Invalid, want: []string{"namespace nowhere does not exist", "collector open -n nowhere"}},
 		"too large":                  {change: changes{"values": changes{"a": strings.Repeat("x", maxSpec)}}, code: webhooktest.Invalid, want: []string{"may have 512"}},
 		"retries alone":              {change: changes{"install": changes{"retries": 0}, "upgrade": changes{"retries": 5}}},
 		"a long timeout":             {change: changes{"install": changes{"timeout": "2h"}}, code: webhooktest.Invalid, want: []string{"install.timeout", "between 10s and 1h"}},
@@ -117,11 +123,11 @@ func TestManyCollectors(t *testing.T) {
 	h := handler(t, others...)
 	check(t, h.Handle(t.Context(), request(t, admissionv1.Create, "shop", nil, nil)), http.StatusTooManyRequests, "has 1000 Collectors", "delete some")
 	check(t, h.Handle(t.Context(), request(t, admissionv1.Create, "hub", nil, nil)), 0)
-	check(t, h.Handle(t.Context(), request(t, admissionv1.Update, "shop", changes{"values": changes{"a": "b"}}, stamped(t))), 0)
+	check(t, h.Handle(t.Context(), request(t, admissionv1.Update, "shop", changes{"values": changes{"a": "b"}}, stamped(t, "uid-shop"))), 0)
 }
 
-// stamped is an object that the webhook has admitted.
-func stamped(t *testing.T) changes {
+// stamped is an object that the webhook has admitted for a namespace with this UID.
+func stamped(t *testing.T, namespaceUID string) changes {
 	t.Helper()
 	o := object("shop", nil)
 	b, err := json.Marshal(o)
@@ -133,7 +139,7 @@ func stamped(t *testing.T) changes {
 		t.Fatal(err)
 	}
 	c.Namespace = "shop"
-	annotations, err := stamp.SignCollector(webhooktest.Key, &c, stamp.Claim{Requester: access.Requester{Username: "ann"}, IssuedAt: webhooktest.Clock().Now()})
+	annotations, err := stamp.SignCollector(webhooktest.Key, &c, claimOf(namespaceUID))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -153,7 +159,7 @@ func TestUpdate(t *testing.T) {
 	update := func(o changes) webhook.AdmissionResponse {
 		return h.Handle(t.Context(), webhooktest.Request(t, admissionv1.Update, sondev1.CollectorKind, "shop", o, o))
 	}
-	if r := update(stamped(t)); !r.Allowed || len(r.Patches) != 0 {
+	if r := update(stamped(t, "uid-shop")); !r.Allowed || len(r.Patches) != 0 {
 		t.Errorf("an update of nothing: %+v", r)
 	}
 	if r := update(before); !r.Allowed || len(r.Patches) == 0 {
@@ -178,7 +184,7 @@ func TestStampIsOfThisName(t *testing.T) {
 	c := &sondev1.Collector{ObjectMeta: webhooktest.Meta("shop", "mine")}
 	c.Spec.Tenant.Reference = "shop"
 	var err error
-	if c.Annotations, err = stamp.SignCollector(webhooktest.Key, c, stamp.Claim{Requester: access.Requester{Username: "ann"}, IssuedAt: webhooktest.Clock().Now()}); err != nil {
+	if c.Annotations, err = stamp.SignCollector(webhooktest.Key, c, claimOf("uid-shop")); err != nil {
 		t.Fatal(err)
 	}
 	for name, change := range map[string]func(*sondev1.Collector){
@@ -195,4 +201,110 @@ func TestStampIsOfThisName(t *testing.T) {
 	if _, err := stamp.VerifyCollector(webhooktest.Key, c); err != nil {
 		t.Error(err)
 	}
+}
+
+// patchedClaim returns the claim of the object that an answer stores.
+func patchedClaim(t *testing.T, req webhook.AdmissionRequest, r webhook.AdmissionResponse) stamp.Claim {
+	t.Helper()
+	c := &sondev1.Collector{}
+	webhooktest.Patched(t, req, r, c)
+	claim, err := stamp.VerifyCollector(webhooktest.Key, c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return claim
+}
+
+// The stamp is for the release's namespace as it is, and not for a later one of its name.
+func TestStampNamesTheNamespace(t *testing.T) {
+	for home, reference := range map[string]string{"shop": "SHOP", "hub": "shop"} {
+		req := request(t, admissionv1.Create, home, changes{"tenant": changes{"reference": reference, "instance": "prod"}}, nil)
+		r := handler(t).Handle(t.Context(), req)
+		check(t, r, 0)
+		if claim := patchedClaim(t, req, r); claim.TargetNamespaceUID != "uid-shop" || claim.Requester.Username != "alice" {
+			t.Errorf("from %s: claim %+v", home, claim)
+		}
+	}
+}
+
+// A retry renews a stamp that does not hold: its user has to have the rights, and becomes the requester.
+func TestRetry(t *testing.T) {
+	const me = "alice/shop"
+	for name, tc := range map[string]struct {
+		before changes
+		// other: labels change, and nobody retries.
+		other  bool
+		rights rights
+		// gone: the namespace does not exist.
+		gone bool
+		code int32
+		text string
+		want string // requester of the new stamp; none if empty
+	}{
+		"the stamp holds": {before: stamped(t, "uid-shop"), rights: rights{"shop"}},
+		"the stamp holds, by a user without rights":     {before: stamped(t, "uid-shop"), rights: rights{"ann/shop"}},
+		"another namespace":                             {before: stamped(t, "uid-earlier"), rights: rights{me}, want: "alice"},
+		"another namespace, by a user without rights":   {before: stamped(t, "uid-earlier"), rights: rights{"ann/shop"}, code: webhooktest.Forbidden, text: "may not create jobs in shop"},
+		"another namespace, without a retry":            {before: stamped(t, "uid-earlier"), other: true, rights: rights{"shop"}},
+		"no namespace":                                  {before: stamped(t, "uid-shop"), gone: true, rights: rights{"shop"}, code: webhooktest.Invalid, text: "namespace shop does not exist"},
+		"no namespace, by a user without rights":        {before: stamped(t, "uid-shop"), gone: true, code: webhooktest.Forbidden, text: "may not create jobs in shop"},
+		"a stamp of an earlier version":                 {before: stamped(t, ""), rights: rights{me}, want: "alice"},
+		"a stamp of an earlier version, without rights": {before: stamped(t, ""), code: webhooktest.Forbidden, text: "may not create jobs in shop"},
+		"no stamp":                                              {before: object("shop", nil), rights: rights{me}, want: "alice"},
+		"no stamp, by a user without rights":                    {before: object("shop", nil), code: webhooktest.Forbidden, text: "may not create jobs in shop"},
+		"the requester has lost the right":                      {before: stamped(t, "uid-shop"), rights: rights{me}, want: "alice"},
+		"the requester has lost the right, without one":         {before: stamped(t, "uid-shop")},
+		"the requester has lost the right, without a retry":     {before: stamped(t, "uid-shop"), other: true, rights: rights{me}},
+		"a stamp of an earlier version, and labels are written": {before: stamped(t, ""), other: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			h := handler(t)
+			if tc.gone {
+				h.Live = webhooktest.Reader(t)
+			}
+			h.Reviews = tc.rights
+			raw, err := json.Marshal(tc.before)
+			if err != nil {
+				t.Fatal(err)
+			}
+			after := changes{}
+			if err := json.Unmarshal(raw, &after); err != nil {
+				t.Fatal(err)
+			}
+			meta := after["metadata"].(changes)
+			if meta["annotations"] == nil {
+				meta["annotations"] = changes{}
+			}
+			meta["annotations"].(changes)[sondev1.AnnotationRetry] = "now"
+			if tc.other {
+				delete(meta["annotations"].(changes), sondev1.AnnotationRetry)
+				meta["labels"] = changes{"a": "b"}
+			}
+			req := webhooktest.Request(t, admissionv1.Update, sondev1.CollectorKind, "shop", after, tc.before)
+			r := h.Handle(t.Context(), req)
+			check(t, r, tc.code, tc.text)
+			if tc.want == "" {
+				if len(r.Patches) != 0 {
+					t.Errorf("patches %v, want none", r.Patches)
+				}
+				return
+			}
+			if claim := patchedClaim(t, req, r); claim.Requester.Username != tc.want || claim.TargetNamespaceUID != "uid-shop" {
+				t.Errorf("claim %+v, want one of %s", claim, tc.want)
+			}
+		})
+	}
+}
+
+// A retry is refused while the API server does not say which namespace there is: the stamp may have to be renewed.
+func TestRetryWithoutAnAnswer(t *testing.T) {
+	h := handler(t)
+	h.Live = interceptor.NewClient(h.Live.(client.WithWatch), interceptor.Funcs{
+		Get: func(context.Context, client.WithWatch, client.ObjectKey, client.Object, ...client.GetOption) error {
+			return errors.New("no answer")
+		},
+	})
+	before, after := stamped(t, "uid-shop"), stamped(t, "uid-shop")
+	after["metadata"].(changes)["annotations"].(changes)[sondev1.AnnotationRetry] = "now"
+	check(t, h.Handle(t.Context(), webhooktest.Request(t, admissionv1.Update, sondev1.CollectorKind, "shop", after, before)), webhooktest.Failed, "try again")
 }
