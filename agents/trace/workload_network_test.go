@@ -166,6 +166,19 @@ func crowdedWorkload(connections bool) {
 	os.Exit(0)
 }
 
+// unsharedWorkload connects to itself in a network namespace of its own. One connection ends, and one stays open.
+func unsharedWorkload() {
+	runtime.LockOSThread()
+	wait("ready")
+	must(unix.Unshare(unix.CLONE_NEWNET))
+	loopbackUp()
+	listener := listening(unix.AF_INET, &unix.SockaddrInet4{Port: port4, Addr: loopback})
+	exchange(listener)
+	connected4(listener)
+	wait("done")
+	os.Exit(0)
+}
+
 func connected4(listener int) (client, server int) {
 	return connected(listener, unix.AF_INET, &unix.SockaddrInet4{Port: port4, Addr: loopback})
 }

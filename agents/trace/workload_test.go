@@ -58,6 +58,8 @@ func TestMain(m *testing.M) {
 		fullWorkload()
 	case "crowded", "crowded with connections":
 		crowdedWorkload(os.Getenv(workloadEnv) != "crowded")
+	case "unshared":
+		unsharedWorkload()
 	case "aio":
 		aioWorkload()
 	}
