@@ -10,6 +10,7 @@ import (
 	"github.com/sonde-operator/sonde/agents/node/iterator"
 	"github.com/sonde-operator/sonde/agents/node/recording"
 	"github.com/sonde-operator/sonde/agents/node/ring"
+	"github.com/sonde-operator/sonde/agents/trace/decode"
 	"github.com/sonde-operator/sonde/agents/trace/kernel"
 )
 
@@ -83,15 +84,19 @@ func sleep(ctx context.Context, d time.Duration) {
 	}
 }
 
-// findOpenConnections finds the connections that are still open. If there was no time to find all, one counts as lost.
+// findOpenConnections finds the connections that are still open. If there was no time to find all, or no room for all, one
+// counts as lost.
 func (t *Trace) findOpenConnections() error {
 	if !t.cfg.network() || t.out.End() != "" {
 		return nil
 	}
-	sockets, err := t.program.Sockets(t.cfg.SocketScan)
-	t.decoder.AddOpenConnections(sockets)
-	if errors.Is(err, iterator.ErrSlow) {
+	found, err := t.program.Sockets(t.cfg.SocketScan, decode.IsConnection)
+	t.decoder.AddOpenConnections(found.All)
+	slow := errors.Is(err, iterator.ErrSlow)
+	if slow || found.More {
 		t.unclosed = 1
+	}
+	if slow {
 		return nil
 	}
 	return err

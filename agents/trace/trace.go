@@ -100,7 +100,7 @@ type Account struct {
 	// LostCalls splits LostRing and LostRare by the name of the call or event. It is set when the trace has ended.
 	LostCalls map[string]uint64
 	// Unnamed counts names of files and working directories that did not fit into the tracer's memory. Their events are
-	// recorded without a path. One more stands for sockets that are older than the trace, if not all of them were found. It is set
+	// recorded without a path. One more stands for sockets that are older than the trace, if not all of them were found or kept. It is set
 	// when the trace has ended.
 	Unnamed uint64
 	// BeyondLimit counts events that came after MaxEvents or the file's limit was reached. They are not lost.
@@ -133,11 +133,11 @@ type Trace struct {
 	// ringsBefore is how many io_urings are older than the trace, if their operations are not recorded.
 	ringsBefore uint64
 	// unowned is how many connections are older than the trace and will be missing at their end. One more stands for those that
-	// were not found.
+	// were not found, or not kept.
 	unowned uint64
-	// unnamed is one if not all sockets older than the trace were found.
+	// unnamed is one if not all sockets older than the trace were found, or kept.
 	unnamed uint64
-	// unclosed is one if not all connections that are open at the end were found.
+	// unclosed is one if not all connections that are open at the end were found, or kept.
 	unclosed uint64
 	single   *output.Stream // takes all events, unless the format is FLAP's
 
@@ -237,15 +237,19 @@ func (t *Trace) attach(cgroup kernel.Cgroup, found []process.Process) error {
 	return nil
 }
 
-// findOldSockets finds the sockets that are older than the trace. Too many open files on the node do not keep it from beginning.
+// findOldSockets finds the sockets that are older than the trace. Too many of them, or too many open files on the node, do not
+// keep it from beginning.
 func (t *Trace) findOldSockets() error {
-	sockets, err := t.program.Sockets(t.cfg.SocketScan)
-	t.decoder.AddSockets(sockets)
-	t.unowned = kernel.Unowned(sockets)
-	if !errors.Is(err, iterator.ErrSlow) {
+	found, err := t.program.Sockets(t.cfg.SocketScan, func(*kernel.Socket) bool { return true })
+	t.decoder.AddSockets(found.All)
+	t.unowned = found.Unowned
+	slow := errors.Is(err, iterator.ErrSlow)
+	if slow || found.More {
+		t.unnamed = 1
+	}
+	if !slow {
 		return err
 	}
-	t.unnamed = 1
 	if t.cfg.needsOwners() {
 		t.unowned++
 	}

@@ -25,6 +25,9 @@ const (
 	datagramPort  = 5353
 )
 
+// crowd is how many sockets the tracer keeps.
+const crowd = 16384
+
 var (
 	loopback  = [4]byte{127, 0, 0, 1}
 	loopback6 = [16]byte{15: 1}
@@ -141,6 +144,37 @@ func fullWorkload() {
 	for _, fd := range []int{client, server, listener} {
 		must(unix.Close(fd))
 	}
+	wait("done")
+	os.Exit(0)
+}
+
+// crowdedWorkload opens a connection and Unix sockets, or only connections: more than the tracer keeps.
+func crowdedWorkload(connections bool) {
+	runtime.LockOSThread()
+	loopbackUp()
+	listener := listening(unix.AF_INET, &unix.SockaddrInet4{Addr: loopback})
+	at := value(unix.Getsockname(listener))
+	for range crowd / 2 {
+		if connections {
+			connected(listener, unix.AF_INET, at)
+		} else {
+			_ = value(unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0))
+		}
+	}
+	connected(listener, unix.AF_INET, at)
+	wait("ready")
+	os.Exit(0)
+}
+
+// unsharedWorkload connects to itself in a network namespace of its own. One connection ends, and one stays open.
+func unsharedWorkload() {
+	runtime.LockOSThread()
+	wait("ready")
+	must(unix.Unshare(unix.CLONE_NEWNET))
+	loopbackUp()
+	listener := listening(unix.AF_INET, &unix.SockaddrInet4{Port: port4, Addr: loopback})
+	exchange(listener)
+	connected4(listener)
 	wait("done")
 	os.Exit(0)
 }

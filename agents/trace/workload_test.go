@@ -56,6 +56,10 @@ func TestMain(m *testing.M) {
 		become()
 	case "full":
 		fullWorkload()
+	case "crowded", "crowded with connections":
+		crowdedWorkload(os.Getenv(workloadEnv) != "crowded")
+	case "unshared":
+		unsharedWorkload()
 	case "aio":
 		aioWorkload()
 	}

@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -18,6 +19,7 @@ import (
 	"github.com/sonde-operator/sonde/internal/cli/report"
 	"github.com/sonde-operator/sonde/internal/cli/results"
 	"github.com/sonde-operator/sonde/internal/wire/pcapng"
+	"github.com/sonde-operator/sonde/internal/wire/table"
 )
 
 const (
@@ -209,7 +211,7 @@ func (p *plugin) printRemaining(c v1alpha1.Capture, err error) error {
 
 func (p *plugin) print(r report.Report, saved capture.Saved, opts saveOptions) error {
 	if opts.json {
-		return writeJSON(p.streams.Out, r)
+		return p.writeJSON(r)
 	}
 	w, text := p.streams.Out, r.Text()
 	switch {
@@ -227,10 +229,19 @@ func (p *plugin) print(r report.Report, saved capture.Saved, opts saveOptions) e
 	return nil
 }
 
-func writeJSON(w io.Writer, v any) error {
-	e := json.NewEncoder(w)
+// writeJSON prints a value. On a terminal it escapes what is not printable, because a file may have any text.
+func (p *plugin) writeJSON(v any) error {
+	var b bytes.Buffer
+	e := json.NewEncoder(&b)
 	e.SetIndent("", "  ")
 	if err := e.Encode(v); err != nil {
+		return fmt.Errorf("print as JSON: %w", err)
+	}
+	text := b.Bytes()
+	if p.width != nil {
+		text = table.AppendPrintableJSON(nil, text)
+	}
+	if _, err := p.streams.Out.Write(text); err != nil {
 		return fmt.Errorf("print as JSON: %w", err)
 	}
 	return nil

@@ -59,7 +59,7 @@ func (c *conversationsCommand) run(path string) error {
 		return fmt.Errorf("%s: %w", path, err)
 	}
 	if c.json {
-		return writeJSON(c.plugin.streams.Out, asJSON(result, c.top))
+		return c.plugin.writeJSON(asJSON(result, c.top))
 	}
 	if _, err := io.WriteString(c.plugin.streams.Out, asText(result, c.top)); err != nil {
 		return fmt.Errorf("print: %w", err)

@@ -122,7 +122,7 @@ func (c *doctorCommand) run(ctx context.Context, named []string) error {
 func (c *doctorCommand) print(reports []*nodereport.Report, problems []string) error {
 	p := c.plugin
 	if c.output == outputJSON {
-		if err := writeJSON(p.streams.Out, reports); err != nil {
+		if err := p.writeJSON(reports); err != nil {
 			return err
 		}
 	} else {

@@ -64,7 +64,7 @@ func (p *plugin) newEventLines(ctx context.Context, endpoint *results.Client, di
 		write = func(text []byte) error { return display.Print(p.streams.Out, text) }
 	}
 	return &eventLines{tail: tail.New(ctx, tail.Options{
-		Stream: endpoint.Live, Print: write, JSON: opts.lines == linesJSON, Colour: opts.colour, Width: p.width,
+		Stream: endpoint.Live, Print: write, JSON: opts.lines == linesJSON, Terminal: p.width != nil, Colour: opts.colour, Width: p.width,
 		OnPrintError: func() { p.interrupts.deliver() }, // a reader like head has exited, so the trace can be stopped
 	})}
 }

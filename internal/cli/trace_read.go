@@ -135,7 +135,7 @@ func cancellableReader(ctx context.Context, in io.Reader) io.Reader {
 func (c *traceRead) show(ctx context.Context, sources []*traceview.Source) error {
 	p := c.plugin
 	out := bufio.NewWriterSize(p.streams.Out, 64<<10)
-	s := &traceSink{out: out, summary: traceview.NewSummary(), filter: &c.filter, json: c.output == outputJSON, several: len(sources) > 1}
+	s := &traceSink{out: out, summary: traceview.NewSummary(), filter: &c.filter, json: c.output == outputJSON, terminal: p.width != nil, several: len(sources) > 1}
 	if c.output == outputText {
 		s.live = traceview.NewLive(out)
 		s.live.Colour, s.live.Pods, s.live.Width = c.colour.enabled(p), s.several, p.width
@@ -174,6 +174,8 @@ type traceSink struct {
 	summary *traceview.Summary
 	filter  *traceview.Filter
 	json    bool
+	// terminal: what is not printable in JSON lines is escaped.
+	terminal bool
 	// several sources: each line must name its Pod.
 	several bool
 	buf     []byte // reused for each line
@@ -192,6 +194,9 @@ func (s *traceSink) Line(from *traceview.Source, line *tracefmt.Line) error {
 	switch {
 	case s.json:
 		s.buf = s.appendWithPod(s.buf[:0], from, line)
+		if s.terminal {
+			s.buf = table.AppendPrintableJSON(nil, s.buf)
+		}
 		_, err := s.out.Write(s.buf)
 		return wrapPrintError(err)
 	case s.live != nil && line.Record != nil:

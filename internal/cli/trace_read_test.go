@@ -167,6 +167,30 @@ func TestTraceReadSeveralAsJSON(t *testing.T) {
 	}
 }
 
+// A file may have any characters. On a terminal those that could control it are escaped, and the lines mean the same.
+func TestTraceReadJSONOnATerminal(t *testing.T) {
+	const raw = "\u009b2J\x7f\u202e"
+	line := strings.Replace(traceOne, "/etc/web.conf", raw, 1)
+	file := traceFile(t, `{"sonde":"trace","version":1,"pod":"`+raw+`"}`+"\n"+line+`{"sonde":"account","written":1,"lost":{},"complete":true}`+"\n")
+	for name, tc := range map[string]struct {
+		width func() int
+		want  string
+	}{
+		"terminal": {func() int { return 80 }, `\u009b2J\u007f\u202e`},
+		"pipe":     {nil, raw},
+	} {
+		t.Run(name, func(t *testing.T) {
+			out := newOutput()
+			code := Main(t.Context(), []string{"trace", "read", "-o", "json", file}, Options{
+				Streams: genericiooptions.IOStreams{In: strings.NewReader(""), Out: out, ErrOut: newOutput()}, Width: tc.width,
+			})
+			if got := out.String(); code != 0 || strings.Count(got, tc.want) != 2 || strings.Count(got, "\n") != 3 {
+				t.Errorf("code %d, want %q twice in\n%q", code, tc.want, got)
+			}
+		})
+	}
+}
+
 func TestTraceReadInColour(t *testing.T) {
 	for when, want := range map[string]bool{"auto": false, "always": true, "never": false} {
 		if _, out, _ := runTrace(t, wholeTrace, false, "-", "--color", when); strings.Contains(out, "\x1b[") != want {

@@ -18,7 +18,7 @@ func newVersion(p *plugin) *cobra.Command {
 		RunE: func(*cobra.Command, []string) error {
 			v := versions{Version: version.Version, Go: runtime.Version(), Platform: runtime.GOOS + "/" + runtime.GOARCH}
 			if asJSON {
-				return writeJSON(p.streams.Out, v)
+				return p.writeJSON(v)
 			}
 			fmt.Fprintf(p.streams.Out, "kubectl-sonde %s (%s, %s)\n", v.Version, v.Go, v.Platform)
 			return nil

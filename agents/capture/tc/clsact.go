@@ -27,7 +27,8 @@ const (
 
 // clsact attaches by filters of the queueing discipline clsact, for kernels before 6.6. The filters stay when the
 // process is killed. Therefore each filter's name is also the address of a socket in the namespace, which the kernel
-// closes with the process. The next capture removes filters without a socket.
+// closes with the process. The next capture removes filters without a socket. A process of the Pod can bind the address of
+// a killed capture, and so keep its filters: to take a running capture for killed would be worse.
 type clsact struct {
 	tag    string
 	socket int // -1 before the first attach

@@ -52,16 +52,19 @@ func openSocketName(s *kernel.Socket) string {
 	return kind
 }
 
-// AddOpenConnections notes the connections among the sockets that are open at the end of the trace. Records of their end,
-// which Decode still gets, remove them; the others are StillOpen.
+// IsConnection reports whether a socket is one side of a TCP connection that is open.
+func IsConnection(s *kernel.Socket) bool {
+	_, connected := endpoint(&s.T, s.T.Remote, s.T.RemotePort)
+	inet := s.T.Family == unix.AF_INET || s.T.Family == unix.AF_INET6
+	return connected && inet && s.T.Protocol == unix.IPPROTO_TCP && s.T.State != tcpClose
+}
+
+// AddOpenConnections notes the connections that are open at the end of the trace. Records of their end, which Decode still
+// gets, remove them; the others are StillOpen.
 func (d *Decoder) AddOpenConnections(all []*kernel.Socket) {
-	d.open = map[flow]*kernel.Socket{}
+	d.open = make(map[flow]*kernel.Socket, len(all))
 	for _, s := range all {
-		_, connected := endpoint(&s.T, s.T.Remote, s.T.RemotePort)
-		inet := s.T.Family == unix.AF_INET || s.T.Family == unix.AF_INET6
-		if connected && inet && s.T.Protocol == unix.IPPROTO_TCP && s.T.State != tcpClose {
-			d.open[flowOf(&s.T)] = s
-		}
+		d.open[flowOf(&s.T)] = s
 	}
 }
 

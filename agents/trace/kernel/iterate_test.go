@@ -22,18 +22,55 @@ func TestReadTasks(t *testing.T) {
 	}
 }
 
+// bytesOf returns sockets as the program writes them.
+func bytesOf(all ...Socket) []byte {
+	var b []byte
+	for i := range all {
+		b = append(b, unsafe.Slice((*byte)(unsafe.Pointer(&all[i])), unsafe.Sizeof(all[i]))...)
+	}
+	return b
+}
+
+func anySocket(*Socket) bool { return true }
+
 func TestReadSockets(t *testing.T) {
-	one := func(inode uint64) []byte {
-		s := Socket{Inode: inode}
-		return bytes.Clone(unsafe.Slice((*byte)(unsafe.Pointer(&s)), unsafe.Sizeof(s)))
+	b := bytesOf(Socket{Inode: 7, Unowned: 1}, Socket{Inode: 8}, Socket{Inode: 7, Unowned: 1})
+	got, err := readSockets(bytes.NewReader(b), anySocket)
+	if err != nil || len(got.All) != 2 || got.All[0].Inode != 7 || got.All[1].Inode != 8 || got.More || got.Unowned != 1 {
+		t.Errorf("%+v, %v", got, err)
 	}
-	b := slices.Concat(one(7), one(8), one(7))
-	got, err := readSockets(bytes.NewReader(b))
-	if err != nil || len(got) != 2 || got[0].Inode != 7 || got[1].Inode != 8 {
-		t.Errorf("%d sockets, %v", len(got), err)
+	got, err = readSockets(bytes.NewReader(b[:len(b)-1]), anySocket)
+	if err == nil || len(got.All) != 2 {
+		t.Errorf("%d sockets before half a one, %v; want 2 and an error", len(got.All), err)
 	}
-	got, err = readSockets(bytes.NewReader(b[:len(b)-1]))
-	if err == nil || len(got) != 2 {
-		t.Errorf("%d sockets before half a one, %v; want 2 and an error", len(got), err)
+}
+
+// Sockets without room are not dropped silently. Those that nobody wants take no room.
+func TestReadSocketsWithoutRoom(t *testing.T) {
+	full := make([]Socket, maxSockets)
+	for i := range full {
+		full[i].Inode = uint64(i + 1)
+	}
+	fits, more := bytesOf(full...), uint64(maxSockets)
+	for name, tc := range map[string]struct {
+		after       []Socket
+		keep        func(*Socket) bool
+		wantMore    bool
+		wantUnowned uint64
+	}{
+		"all have room":              {keep: anySocket},
+		"one that is known":          {after: []Socket{{Inode: 1}}, keep: anySocket},
+		"one more":                   {after: []Socket{{Inode: more + 1}}, keep: anySocket, wantMore: true},
+		"two more, without an owner": {after: []Socket{{Inode: more + 1, Unowned: 1}, {Inode: more + 2, Unowned: 1}}, keep: anySocket, wantMore: true, wantUnowned: 1},
+		"one more, others not wanted": {
+			after: []Socket{{Inode: more + 1, Unowned: 1}}, keep: func(s *Socket) bool { return s.Inode > more }, wantUnowned: 1,
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			got, err := readSockets(bytes.NewReader(append(slices.Clip(fits), bytesOf(tc.after...)...)), tc.keep)
+			if err != nil || len(got.All) > maxSockets || got.More != tc.wantMore || got.Unowned != tc.wantUnowned {
+				t.Errorf("%d sockets, more: %t, %d without an owner, %v; want more: %t, and %d", len(got.All), got.More, got.Unowned, err, tc.wantMore, tc.wantUnowned)
+			}
+		})
 	}
 }

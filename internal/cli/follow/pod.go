@@ -9,6 +9,15 @@ import (
 	"github.com/sonde-operator/sonde/internal/wire/pcapng"
 )
 
+const (
+	// maxInterfaces of a Pod, of all sections of its file together. A probe captures as many at most.
+	maxInterfaces = 4096
+	// maxDescribed is how many bytes their descriptions may have. Each has the capture's filter, of up to 4 KiB.
+	maxDescribed = 32 << 20
+	// maxControl is how many bytes of descriptions wait at most to be written.
+	maxControl = 1 << 20
+)
+
 // pod is the state of one Pod's stream. It is a results.BlockSink.
 type pod struct {
 	stream *Stream
@@ -18,7 +27,9 @@ type pod struct {
 	block  []byte // of the last packet
 	// numbers of its interfaces in the stream.
 	numbers []uint32
-	began   bool // a packet was read
+	// interfaces that it has described, and their bytes.
+	interfaces, described int
+	began                 bool // a packet was read
 	// missed packets from before the Pod has an interface.
 	missed uint64
 	// earlier packets, from before the stream began, at the beginning of its file.
@@ -52,13 +63,14 @@ func (p *pod) Write(block []byte) (int, error) {
 	case *pcapng.Section:
 		p.numbers = nil
 	case *pcapng.Interface:
-		p.describe(b)
+		err = p.describe(b, len(block))
 	case *pcapng.Packet:
 		b.Interface = p.numbers[b.Interface]
 		p.block = pcapng.AppendPacket(p.block[:0], b)
 		err = p.stream.add(p, b)
 	case *pcapng.Statistics:
 		b.Interface = p.numbers[b.Interface]
+		b.Comments = nil // a probe writes none, and these would stay in memory until the end
 		p.stream.mu.Lock()
 		p.stream.stats[b.Interface] = b
 		p.stream.mu.Unlock()
@@ -66,17 +78,42 @@ func (p *pod) Write(block []byte) (int, error) {
 	return len(block), err
 }
 
-// describe adds an interface to the stream.
-func (p *pod) describe(i *pcapng.Interface) {
+// describe adds an interface to the stream, which its Pod has described in so many bytes. It waits while descriptions wait to be
+// written. Their number is limited, because each stays in memory until the end.
+func (p *pod) describe(i *pcapng.Interface, size int) error {
 	s := p.stream
+	p.interfaces++
+	p.described += size
+	if p.interfaces > maxInterfaces || p.described > maxDescribed {
+		return fmt.Errorf("%w: it describes more than %d interfaces, or these in more than %d MiB, as no probe does", pcapng.ErrFormat, maxInterfaces, maxDescribed>>20)
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if err := s.awaitRoom(p.ctx, func() bool { return len(s.control) <= maxControl }); err != nil {
+		return err
+	}
 	p.numbers = append(p.numbers, uint32(len(s.stats)))
 	s.stats, s.read = append(s.stats, nil), append(s.read, 0)
 	s.control = pcapng.AppendInterface(s.control, i)
 	s.addNames()
 	s.lost[p.numbers[0]] += p.missed
 	p.missed = 0
+	return nil
+}
+
+// awaitRoom waits until there is room, or ctx ends. The caller holds the lock.
+func (s *Stream) awaitRoom(ctx context.Context, hasRoom func() bool) error {
+	for !hasRoom() && ctx.Err() == nil {
+		select {
+		case s.full <- struct{}{}:
+		default:
+		}
+		s.room.Wait()
+	}
+	if ctx.Err() != nil {
+		return context.Cause(ctx)
+	}
+	return nil
 }
 
 // add queues the packet in p.block. It waits while the queue is full: then the connection to the keeper fills, and the keeper counts what
@@ -84,15 +121,8 @@ func (p *pod) describe(i *pcapng.Interface) {
 func (s *Stream) add(p *pod, b *pcapng.Packet) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for s.queue.Bytes() > maxBuffered && p.ctx.Err() == nil {
-		select {
-		case s.full <- struct{}{}:
-		default:
-		}
-		s.room.Wait()
-	}
-	if p.ctx.Err() != nil {
-		return context.Cause(p.ctx)
+	if err := s.awaitRoom(p.ctx, func() bool { return s.queue.Bytes() <= maxBuffered }); err != nil {
+		return err
 	}
 	p.began = true
 	s.activity++

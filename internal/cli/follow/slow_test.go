@@ -2,6 +2,7 @@ package follow
 
 import (
 	"context"
+	"errors"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -97,6 +98,64 @@ func TestBlockedReader(t *testing.T) {
 }
 
 const queuedSlack = 1 << 10
+
+// described sends interfaces, each in a section of its own, until the stream takes no more.
+func described(size int, sent *atomic.Int64) func(context.Context, string, string, bool, results.BlockSink) error {
+	section := pcapng.AppendSection(nil, &pcapng.Section{})
+	one := pcapng.AppendInterface(nil, &pcapng.Interface{Name: "eth0", Description: string(make([]byte, size)), LinkType: pcapng.LinkTypeEthernet})
+	return func(_ context.Context, _, _ string, _ bool, w results.BlockSink) error {
+		for range 2 * maxDescribed / len(one) {
+			for _, b := range [][]byte{section, one} {
+				if _, err := w.Write(b); err != nil {
+					return err
+				}
+			}
+			sent.Add(1)
+		}
+		return nil
+	}
+}
+
+// A keeper that was taken over describes interfaces without end. The stream holds a bounded number, and then says that the file is
+// damaged.
+func TestInterfacesWithoutEnd(t *testing.T) {
+	for name, size := range map[string]int{"short": 10, "long": 32 << 10} {
+		t.Run(name, func(t *testing.T) {
+			out := &valve{open: make(chan struct{})}
+			var sent atomic.Int64
+			w := &world{t: t, out: &out.output}
+			w.Stream = New(t.Context(), Options{Delay: 10 * time.Millisecond, Out: out, Blocks: described(size, &sent)})
+			w.Update(update("a"))
+			for last := int64(-1); sent.Load() != last; time.Sleep(200 * time.Millisecond) { // until it waits for the reader, or has ended
+				last = sent.Load()
+			}
+			w.mu.Lock()
+			held := len(w.control)
+			w.mu.Unlock()
+			if held > maxControl+size+queuedSlack {
+				t.Errorf("%d bytes of descriptions are held", held)
+			}
+			close(out.open)
+			if _, err := w.Finish(t.Context()); !errors.Is(err, pcapng.ErrFormat) {
+				t.Errorf("%v, want %v", err, pcapng.ErrFormat)
+			}
+			if n := sent.Load(); n > maxInterfaces || n*int64(size) > maxDescribed || len(w.stats) != int(n) {
+				t.Errorf("%d interfaces of %d bytes were accepted", n, size)
+			}
+		})
+	}
+}
+
+// What a keeper writes into statistics does not stay in memory.
+func TestStatisticsWithoutComments(t *testing.T) {
+	w := newWorld(t, 50*time.Millisecond)
+	a := w.join("a")
+	w.write(a, pcapng.AppendStatistics(nil, &pcapng.Statistics{Time: 20, Comments: []string{"long"}}))
+	close(a.ended)
+	if _, _, stats := w.finish(); len(stats) != 1 || len(stats[0].Comments) != 0 {
+		t.Errorf("%+v", stats)
+	}
+}
 
 // A complete stream waits for its reader.
 func TestCompleteStream(t *testing.T) {

@@ -9,6 +9,7 @@ import (
 
 	"github.com/sonde-operator/sonde/internal/cli/timeline"
 	"github.com/sonde-operator/sonde/internal/cli/traceview"
+	"github.com/sonde-operator/sonde/internal/wire/table"
 	"github.com/sonde-operator/sonde/internal/wire/tracefmt"
 )
 
@@ -19,8 +20,13 @@ const (
 	traceSeries
 )
 
-// maxHeaders limits the headers that are kept: one for each traced Pod.
-const maxHeaders = 1 << 10
+const (
+	// maxHeaders limits the headers that are kept: one for each traced Pod.
+	maxHeaders = 1 << 10
+	// maxGroups limits the groups of a header, and maxHeaderText the characters of a text of it.
+	maxGroups     = 16
+	maxHeaderText = 512
+)
 
 // Trace collects what the page of a trace shows. It is a traceview.Sink.
 type Trace struct {
@@ -41,7 +47,7 @@ func NewTrace() *Trace {
 func (t *Trace) Line(from *traceview.Source, line *tracefmt.Line) error {
 	t.summary.Line(from, line)
 	if line.Header != nil && len(t.headers) < maxHeaders {
-		t.headers = append(t.headers, line.Header)
+		t.headers = append(t.headers, shownPart(line.Header))
 	}
 	if r := line.Record; r != nil {
 		at := uint64(max(0, r.Time.UnixNano()))
@@ -51,6 +57,16 @@ func (t *Trace) Line(from *traceview.Source, line *tracefmt.Line) error {
 		}
 	}
 	return nil
+}
+
+// shownPart returns what the page shows of a header: a line may have 1 MiB.
+func shownPart(h *tracefmt.Header) *tracefmt.Header {
+	short := func(s string) string { return table.Truncate(s, maxHeaderText) }
+	shown := &tracefmt.Header{Namespace: short(h.Namespace), Target: short(h.Target), Pod: short(h.Pod), Node: short(h.Node)}
+	for _, group := range h.Groups[:min(len(h.Groups), maxGroups)] {
+		shown.Groups = append(shown.Groups, short(group))
+	}
+	return shown
 }
 
 // Damaged counts a line that cannot be read.

@@ -1,12 +1,18 @@
 package packetview
 
-import "time"
+import (
+	"slices"
+	"strings"
+	"time"
+)
 
 const (
 	// maxRoutes limits the routes that are told apart.
 	maxRoutes = 1 << 12
-	// maxWaiting limits the requests of a connection that wait for a response.
-	maxWaiting = 64
+	// maxWaiting limits the requests of a connection that wait for a response. maxAllWaiting limits those of all connections,
+	// each of which has room for one nevertheless.
+	maxWaiting    = 64
+	maxAllWaiting = 1 << 17
 	// maxKept limits the bytes of incomplete messages of all connections.
 	maxKept = 16 << 20
 )
@@ -47,7 +53,8 @@ type HTTP struct {
 	Routes map[RouteKey]*Route
 	Other  uint64
 
-	kept int // bytes of incomplete messages in memory
+	kept    int // bytes of incomplete messages in memory
+	waiting int // requests in memory that wait for a response
 }
 
 func newHTTP() HTTP { return HTTP{Statuses: map[int]uint64{}, Routes: map[RouteKey]*Route{}} }
@@ -122,11 +129,32 @@ func (x *exchange) beginRequest(m *head, at uint64) {
 	} else {
 		route.Requests++
 	}
-	if len(x.waiting) >= maxWaiting {
-		x.unanswered(x.waiting[0])
-		x.waiting = x.waiting[1:]
+	if n := len(x.waiting); n >= maxWaiting || n > 0 && x.all.waiting >= maxAllWaiting {
+		x.unanswered(x.oldest())
 	}
-	x.waiting = append(x.waiting, request{m.method, at, route})
+	x.waiting = append(x.waiting, request{methodOf(m), at, route})
+	x.all.waiting++
+}
+
+// methodOf returns the method of a request as a constant, because methods may be long and many requests wait.
+func methodOf(m *head) string {
+	for _, known := range methods {
+		if known = strings.TrimSuffix(known, " "); known == m.method {
+			return known
+		}
+	}
+	return "other"
+}
+
+// oldest removes the request that has waited for the longest time, and the memory that is not needed any more.
+func (x *exchange) oldest() request {
+	r := x.waiting[0]
+	x.waiting = slices.Delete(x.waiting, 0, 1)
+	if cap(x.waiting) > 4*len(x.waiting) {
+		x.waiting = append([]request(nil), x.waiting...)
+	}
+	x.all.waiting--
+	return r
 }
 
 func (x *exchange) beginResponse(m *head) {
@@ -138,7 +166,7 @@ func (x *exchange) beginResponse(m *head) {
 	}
 	x.current = request{}
 	if len(x.waiting) > 0 {
-		x.current, x.waiting = x.waiting[0], x.waiting[1:]
+		x.current = x.oldest()
 		m.answers(x.current.method)
 	}
 	if r := x.current.route; r != nil {
@@ -172,6 +200,7 @@ func (x *exchange) close() {
 	for _, r := range x.waiting {
 		x.unanswered(r)
 	}
+	x.all.waiting -= len(x.waiting)
 	x.waiting = nil
 }
 

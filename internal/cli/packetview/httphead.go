@@ -93,7 +93,7 @@ func startLine(line string) (head, bool) {
 		return head{}, false
 	}
 	path, _, _ := strings.Cut(target, "?")
-	return head{request: true, method: first, path: shorten(path)}, true
+	return head{request: true, method: shorten(first), path: shorten(path)}, true
 }
 
 func cutLast(s, sep string) (before, after string, found bool) {
@@ -104,7 +104,8 @@ func cutLast(s, sep string) (before, after string, found bool) {
 	return s[:i], s[i+len(sep):], true
 }
 
-func shorten(s string) string { return s[:min(len(s), maxPart)] }
+// shorten returns a copy, which does not keep the whole head in memory.
+func shorten(s string) string { return strings.Clone(s[:min(len(s), maxPart)]) }
 
 func (h *head) setFraming(headers map[string]string) {
 	size, err := strconv.ParseInt(headers["content-length"], 10, 64)

@@ -14,6 +14,7 @@ import (
 	"github.com/sonde-operator/sonde/internal/cli/podstreams"
 	"github.com/sonde-operator/sonde/internal/cli/results"
 	"github.com/sonde-operator/sonde/internal/cli/traceview"
+	"github.com/sonde-operator/sonde/internal/wire/table"
 	"github.com/sonde-operator/sonde/internal/wire/tracefmt"
 )
 
@@ -38,8 +39,10 @@ type Options struct {
 	Print func(text []byte) error
 	// OnPrintError, if not nil, is called once when Print has failed, because the output was closed.
 	OnPrintError func()
-	// JSON prints all lines as they are, with the name of the Pod. It is meant for programs, so it omits none.
+	// JSON prints all lines, with the name of the Pod. It is meant for programs, so it omits none.
 	JSON bool
+	// Terminal says that the text is for a terminal: what is not printable in JSON lines is escaped.
+	Terminal bool
 	// Colour and Width as in traceview.Live.
 	Colour bool
 	Width  func() int
@@ -167,10 +170,16 @@ func (s sink) Line(from *traceview.Source, line *tracefmt.Line) error {
 
 // named returns a line with the name of its Pod.
 func (s sink) named(line *tracefmt.Line) []byte {
+	var b []byte
 	if line.Header != nil {
-		return append(slices.Clone(line.Raw), '\n')
+		b = append(slices.Clone(line.Raw), '\n')
+	} else {
+		b = tracefmt.AppendWithPod(nil, line.Raw, s.pod, "")
 	}
-	return tracefmt.AppendWithPod(nil, line.Raw, s.pod, "")
+	if s.t.o.Terminal {
+		b = table.AppendPrintableJSON(nil, b)
+	}
+	return b
 }
 
 // writeOmitted says how many events were omitted at this point.

@@ -215,3 +215,22 @@ func TestFinish(t *testing.T) {
 		})
 	}
 }
+
+// Lines for a terminal have no characters that could control it.
+func TestJSONOnATerminal(t *testing.T) {
+	for terminal, want := range map[bool]string{true: `\u009b2J\u202e`, false: "\u009b2J\u202e"} {
+		s, p := newScreen(), newPods("web-1")
+		tail := New(t.Context(), Options{Stream: p.stream, Print: s.print, JSON: true, Terminal: terminal})
+		tail.Update(update("web-1", "web-1.ndjson"))
+		p.write(t, "web-1", fmt.Sprintf(head, "\u009b2J\u202e")+strings.Replace(fmt.Sprintf(line, 5), "/etc/web.conf", "\u009b2J\u202e", 1))
+		if err := p.writers["web-1"].Close(); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := tail.Finish(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		if got := s.String(); strings.Count(got, want) != 2 || strings.Count(got, "\n") != 2 {
+			t.Errorf("want %q twice in\n%q", want, got)
+		}
+	}
+}

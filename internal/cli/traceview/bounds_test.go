@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"fmt"
 	"io"
+	"runtime"
 	"strings"
 	"testing"
 	"time"
@@ -63,6 +64,61 @@ func TestBounds(t *testing.T) {
 	if text := s.Text(); !strings.Contains(text, fmt.Sprintf("… and %d calls on other files, which are not listed one by one\n", further)) {
 		t.Errorf("the summary omits it:\n%s", text)
 	}
+}
+
+// Headers of up to 1 MiB do not stay in memory, nor do long names of Pods in other lines.
+func TestMemoryOfHeaders(t *testing.T) {
+	const most, headers = 4 << 20, 64
+	long := strings.Repeat("x", 1<<19)
+	for name, line := range map[string]string{
+		"command":  `{"sonde":"trace","version":1,"pod":"p%d","podUid":"u","command":"` + long + `"}` + "\n",
+		"pod":      `{"sonde":"trace","version":1,"pod":"p%d` + long + `","podUid":"u"}` + "\n",
+		"accounts": `{"sonde":"account","pod":"p%d` + long + `","written":0,"lost":{},"complete":true}` + "\n",
+	} {
+		t.Run(name, func(t *testing.T) {
+			before := heapInUse()
+			s := NewSource("x", &repeated{line: line, left: headers})
+			sum := NewSummary()
+			if err := Read(t.Context(), []*Source{s}, &both{live: NewLive(io.Discard), summary: sum}); err != nil {
+				t.Fatal(err)
+			}
+			if used := heapInUse() - before; used > most {
+				t.Errorf("%d MiB are in use, want at most %d", used>>20, most>>20)
+			}
+			if n := len(s.headers); n < headers {
+				t.Errorf("%d headers, want at least %d", n, headers)
+			}
+			runtime.KeepAlive(sum)
+		})
+	}
+}
+
+// repeated returns a line again and again, with a number.
+type repeated struct {
+	line string
+	left int
+	buf  string
+}
+
+func (r *repeated) Read(b []byte) (int, error) {
+	if r.buf == "" {
+		if r.left == 0 {
+			return 0, io.EOF
+		}
+		r.left--
+		r.buf = fmt.Sprintf(r.line, r.left)
+	}
+	n := copy(b, r.buf)
+	r.buf = r.buf[n:]
+	return n, nil
+}
+
+// heapInUse returns the bytes of the heap that something refers to.
+func heapInUse() int64 {
+	runtime.GC()
+	var m runtime.MemStats
+	runtime.ReadMemStats(&m)
+	return int64(m.HeapAlloc)
 }
 
 // The most frequent failure is shown, even if other calls failed before it or between.

@@ -14,7 +14,8 @@ import (
 type Source struct {
 	// Name of the file. The name of the Pod is in the header.
 	Name string
-	// Header of the trace to which the last line belongs; a file may hold several traces.
+	// Header of the trace to which the last line belongs; a file may hold several traces. It has only the namespace, the Pod's
+	// name and UID, and the architecture.
 	Header *tracefmt.Header
 
 	headers  map[podKey]*tracefmt.Header
@@ -140,15 +141,22 @@ func (s *Source) fill(sink Sink) error {
 // podKey is how the lines of a file with several traces name their Pod.
 type podKey struct{ name, uid string }
 
-// observe remembers the header of a trace that begins.
+func keyOf(pod, uid string) podKey {
+	return podKey{table.Truncate(pod, maxText), table.Truncate(uid, maxText)}
+}
+
+// observe remembers the header of a trace that begins, without what is not used: a line may have 1 MiB.
 func (s *Source) observe(h *tracefmt.Header) {
-	s.Header = h
+	k := keyOf(h.Pod, h.PodUID)
+	s.Header = &tracefmt.Header{
+		Namespace: table.Truncate(h.Namespace, maxText), Pod: k.name, PodUID: k.uid, Arch: table.Truncate(h.Arch, maxText),
+	}
 	if s.headers == nil {
 		s.headers = map[podKey]*tracefmt.Header{}
 	}
 	if len(s.headers) < maxTraces {
-		s.headers[podKey{h.Pod, ""}] = h // lines have the UID only where the name is ambiguous
-		s.headers[podKey{h.Pod, h.PodUID}] = h
+		s.headers[podKey{k.name, ""}] = s.Header // lines have the UID only where the name is ambiguous
+		s.headers[k] = s.Header
 	}
 }
 
@@ -157,7 +165,7 @@ func (s *Source) selectPod(pod, uid string) {
 	if pod == "" {
 		return
 	}
-	if h := s.headers[podKey{pod, uid}]; h != nil {
+	if h := s.headers[keyOf(pod, uid)]; h != nil {
 		s.Header = h
 		return
 	}

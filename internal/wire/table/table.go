@@ -3,8 +3,11 @@
 package table
 
 import (
+	"fmt"
+	"math"
 	"strings"
 	"unicode"
+	"unicode/utf16"
 	"unicode/utf8"
 )
 
@@ -83,4 +86,28 @@ func Printable(s string) string {
 		}
 		return ' '
 	}, s)
+}
+
+// AppendPrintableJSON appends a JSON text in which every character that is not printable is escaped, for a terminal. It means the
+// same: such characters are valid only in strings, or are blanks.
+func AppendPrintableJSON(b, text []byte) []byte {
+	escape := func(b []byte, r rune) []byte { return fmt.Appendf(b, `\u%04x`, r) }
+	for len(text) > 0 {
+		r, n := utf8.DecodeRune(text)
+		switch {
+		case r == utf8.RuneError:
+			b = escape(b, r) // also for a byte that is not UTF-8
+		case r == '\n' || unicode.IsPrint(r):
+			b = append(b, text[:n]...)
+		case r < ' ':
+			b = append(b, ' ')
+		case r > math.MaxUint16:
+			high, low := utf16.EncodeRune(r)
+			b = escape(escape(b, high), low)
+		default:
+			b = escape(b, r)
+		}
+		text = text[n:]
+	}
+	return b
 }

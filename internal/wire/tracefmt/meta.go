@@ -54,7 +54,7 @@ type Account struct {
 	// LostCalls counts events that were lost because a buffer was full, by the name of the call or event.
 	LostCalls map[string]uint64 `json:"lostCalls,omitempty"`
 	// Unnamed counts names of files and working directories that the tracer had no memory for: events about them are in the
-	// trace, without a path. Sockets that it had no time to find count as one.
+	// trace, without a path. Sockets that it had no time to find, or no memory for, count as one.
 	Unnamed uint64 `json:"unnamed,omitempty"`
 	// Complete says that the trace was attached until its end, and that the counts are final.
 	Complete bool `json:"complete"`
