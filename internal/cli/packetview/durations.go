@@ -9,8 +9,9 @@ import (
 )
 
 const (
-	// maxExact is how many durations are kept one by one. With more, quantiles come from a histogram.
-	maxExact = 1 << 15
+	// maxExact is how many durations are kept one by one. With more, quantiles come from a histogram, which takes as much memory: a page
+	// has thousands of paths and names.
+	maxExact = 1 << 11
 	// subBuckets divide each power of two, so a quantile of the histogram is at most 1/subBuckets too large.
 	subBuckets = 32
 	subBits    = 5
@@ -34,7 +35,7 @@ func (d *Durations) add(took time.Duration) {
 	d.Count++
 	d.Sum += took
 	d.Max = max(d.Max, took)
-	if len(d.exact) < maxExact {
+	if d.buckets == nil && len(d.exact) < maxExact {
 		d.exact = append(d.exact, took)
 		return
 	}
@@ -43,6 +44,7 @@ func (d *Durations) add(took time.Duration) {
 		for _, one := range d.exact {
 			d.buckets[bucketOf(one)]++
 		}
+		d.exact = nil
 	}
 	d.buckets[bucketOf(took)]++
 }

@@ -23,10 +23,20 @@ type Route struct {
 	Requests           uint64
 	// Unanswered requests have no response in the file.
 	Unanswered uint64
-	// Statuses counts the responses by their code.
+	// Statuses counts the responses by their code. Beyond maxStatuses codes, it counts those of a class together, as 400 for example.
 	Statuses map[int]uint64
 	// Took is the time from the end of a request to the end of its response.
 	Took Durations
+}
+
+// maxStatuses of a route.
+const maxStatuses = 16
+
+func (r *Route) count(status int) {
+	if _, known := r.Statuses[status]; !known && len(r.Statuses) >= maxStatuses {
+		status -= status % 100
+	}
+	r.Statuses[status]++
 }
 
 // Failed counts responses with a code of 400 or more.
@@ -170,7 +180,7 @@ func (x *exchange) beginResponse(m *head) {
 		m.answers(x.current.method)
 	}
 	if r := x.current.route; r != nil {
-		r.Statuses[m.status]++
+		r.count(m.status)
 	}
 }
 
