@@ -52,8 +52,6 @@ type request struct {
 	// readError says why rights or target could not be read in this pass. Then the reading is an earlier pass's.
 	readError string
 	reading
-	// waiting says why a Pod has no carrier for this request yet, by its UID.
-	waiting map[types.UID]string
 }
 
 // reading is what a pass reads for a request, and when.
@@ -147,7 +145,7 @@ func (r *Reconciler) observe(ctx context.Context) (*observation, error) {
 		if list.Items[i].Ended() || !list.Items[i].DeletionTimestamp.IsZero() {
 			continue
 		}
-		q := &request{InterceptRequest: list.Items[i].DeepCopy(), waiting: map[types.UID]string{}}
+		q := &request{InterceptRequest: list.Items[i].DeepCopy()}
 		q.at = now
 		if err := r.observeRequest(ctx, q, resolved); err != nil {
 			o.failed = errors.Join(o.failed, fmt.Errorf("InterceptRequest %s/%s: %w", q.Namespace, q.Name, err))

@@ -5,7 +5,6 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
-	"fmt"
 	"slices"
 	"time"
 
@@ -34,6 +33,9 @@ type plan struct {
 	pods map[types.UID]*slim.Pod
 	// excluded says why no port of a Pod can be intercepted, by its UID.
 	excluded map[types.UID]string
+	// waiting says why a Pod has no carrier for a request yet, by the UIDs of the request and the Pod. It has only Pods that the
+	// status lists.
+	waiting map[types.UID]map[types.UID]string
 	// again is when the next pass is due; zero if only a change matters.
 	again time.Duration
 }
@@ -51,7 +53,7 @@ func retryDelay(failures int) time.Duration { return 2 * time.Second << min(fail
 
 // planFor decides on what was observed.
 func planFor(o *observation, limits ceiling.Limits, now time.Time) *plan {
-	p := &plan{pods: map[types.UID]*slim.Pod{}, excluded: map[types.UID]string{}}
+	p := &plan{pods: map[types.UID]*slim.Pod{}, excluded: map[types.UID]string{}, waiting: map[types.UID]map[types.UID]string{}}
 	var live []*request
 	for _, q := range o.requests {
 		if q.refusal != "" || !now.Before(q.expires) {
@@ -65,14 +67,15 @@ func planFor(o *observation, limits ceiling.Limits, now time.Time) *plan {
 	slices.SortFunc(live, func(a, b *request) int {
 		return cmp.Or(a.CreationTimestamp.Compare(b.CreationTimestamp.Time), cmp.Compare(a.UID, b.UID))
 	})
+	u := newUsage(limits, len(live))
 	most := min(len(live), tunnel.MaxRoutes)
 	for _, q := range live[most:] {
-		for _, pod := range q.pods {
-			q.waiting[pod.GetUID()] = fmt.Sprintf("waiting: the cluster has %d InterceptRequests that have not ended, and at most %d of them intercept", len(live), tunnel.MaxRoutes)
+		for i := range q.pods {
+			p.wait(q, i, wait{limit: tooManyRequests}, u)
 		}
 	}
 	live = live[:most]
-	chosen := p.choosePods(o, live, limits)
+	chosen := p.choosePods(o, live, u)
 	for _, q := range live {
 		if built, err := route.Build(q.InterceptRequest, chosen[q.UID]); err == nil { // the schema has checked what it parses
 			p.routes = append(p.routes, built)
