@@ -22,6 +22,8 @@ import (
 type plan struct {
 	// stowaway is wanted; without it, removeStowaway is set once it has been idle.
 	stowaway, removeStowaway bool
+	// nodes are to be read before the Pods on them get carriers.
+	nodes []string
 	// create carriers for these Pods.
 	create []*corev1.Pod
 	// remove these carriers, and these Secrets of carriers that are gone.
@@ -82,7 +84,13 @@ func planFor(o *observation, limits ceiling.Limits, now time.Time) *plan {
 		}
 	}
 	slices.SortFunc(p.routes, func(a, b tunnel.Route) int { return cmp.Compare(a.ID, b.ID) })
-	p.planCarriers(o, now)
+	more := p.planRemovals(o, now)
+	if p.planCreations(o, now) {
+		more = true
+	}
+	if more {
+		p.again = sooner(p.again, nextBatch)
+	}
 	if !p.stowaway && (o.stowaway.deployment || o.stowaway.service || o.stowaway.secret) {
 		p.removeStowaway = true
 	}
@@ -101,7 +109,8 @@ func excluded(pod *slim.Pod) string {
 	return ""
 }
 
-func (p *plan) planCarriers(o *observation, now time.Time) {
+// planRemovals reports whether it leaves some to the next pass.
+func (p *plan) planRemovals(o *observation, now time.Time) bool {
 	for uid, c := range o.carriers {
 		if c.job.GetDeletionTimestamp() != nil {
 			continue
@@ -116,15 +125,37 @@ func (p *plan) planCarriers(o *observation, now time.Time) {
 			p.removeSecrets = append(p.removeSecrets, name)
 		}
 	}
+	more := max(len(p.remove), len(p.removeSecrets)) > maxChanges
+	slices.SortFunc(p.remove, func(a, b *carrier) int { return cmp.Compare(a.job.GetName(), b.job.GetName()) })
+	p.remove = batch(p.remove, (*carrier).namespace, now)
+	slices.Sort(p.removeSecrets)
+	p.removeSecrets = batch(p.removeSecrets, func(string) string { return "" }, now)
+	return more
+}
+
+// planCreations reports whether it leaves some to the next pass.
+func (p *plan) planCreations(o *observation, now time.Time) bool {
+	p.nodes = o.missingNodes(now)
 	if !o.stowaway.secret || !o.stowaway.service {
-		return // carriers need its key and address
+		return false // carriers need its key and address
 	}
+	var missing []*slim.Pod
 	for uid, pod := range p.pods {
 		if o.carriers[uid] == nil {
-			p.create = append(p.create, pod.Expand())
+			missing = append(missing, pod)
 		}
 	}
-	slices.SortFunc(p.create, func(a, b *corev1.Pod) int { return cmp.Compare(a.Name, b.Name) })
+	slices.SortFunc(missing, func(a, b *slim.Pod) int {
+		return cmp.Or(cmp.Compare(a.GetName(), b.GetName()), cmp.Compare(a.GetUID(), b.GetUID()))
+	})
+	for _, pod := range batch(missing, (*slim.Pod).GetNamespace, now) {
+		if node := o.nodes[pod.Node()]; node.exists && node.recent(now) {
+			p.create = append(p.create, pod.Expand())
+		} else if !slices.Contains(p.nodes, pod.Node()) {
+			p.nodes = append(p.nodes, pod.Node())
+		}
+	}
+	return len(missing) > maxChanges
 }
 
 // state returns the state that Stowaway is to have. Its generation is a hash of the rest.

@@ -64,6 +64,9 @@ func carrierOf(pod string, attempt string, age time.Duration, ended batchv1.JobC
 	return &carrier{job: target.SlimJob(job), hasSecret: true}
 }
 
+// nodeA is read.
+var nodeA = map[string]nodeReading{"node-a": {exists: true, at: noon}}
+
 // up is a Stowaway that has everything.
 var up = stowawayObjects{deployment: true, service: true, secret: true, namespace: "sonde-system", address: "10.0.0.1", key: "stowaway", managerKey: "manager"}
 
@@ -172,7 +175,7 @@ func TestPlan(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			p := planFor(&observation{requests: tc.requests, carriers: tc.carriers, secrets: tc.secrets, stowaway: tc.stowaway}, tc.limits, noon)
+			p := planFor(&observation{requests: tc.requests, carriers: tc.carriers, secrets: tc.secrets, stowaway: tc.stowaway, nodes: nodeA}, tc.limits, noon)
 			got := want{stowaway: p.stowaway, removeStowaway: p.removeStowaway, again: p.again}
 			for _, c := range p.create {
 				got.create = append(got.create, c.Name)

@@ -13,10 +13,11 @@ import (
 // usage counts what the limits bound.
 type usage struct {
 	limits ceiling.Limits
-	// carriers in all, on each node, and of each namespace on a node.
-	carriers    int
-	onNode      map[string]int
-	ofNamespace map[nodeAndNamespace]int
+	// carriers in all, of each namespace, on each node, and of each namespace on a node.
+	carriers          int
+	ofNamespace       map[string]int
+	onNode            map[string]int
+	ofNamespaceOnNode map[nodeAndNamespace]int
 	// routedPods counts a Pod once for each InterceptRequest on it: in all, and by the Pod's namespace.
 	routedPods            int
 	routedPodsOfNamespace map[string]int
@@ -26,8 +27,11 @@ type usage struct {
 	texts map[wait]string
 }
 
-// maxRoutedPodsOfNamespace is what one namespace may have of tunnel.MaxRoutedPods.
-const maxRoutedPodsOfNamespace = tunnel.MaxRoutedPods / 5
+// What the Pods of one namespace may have of tunnel.MaxRoutedPods and tunnel.MaxCarriers.
+const (
+	maxRoutedPodsOfNamespace = tunnel.MaxRoutedPods / 5
+	maxCarriersOfNamespace   = tunnel.MaxCarriers / 2
+)
 
 type nodeAndNamespace struct{ node, namespace string }
 
@@ -41,8 +45,10 @@ const (
 	routedPodsOfNamespace
 	routedPods
 	carriers
+	carriersOfNamespace
 	carriersOnNode
 	carriersOfNamespaceOnNode
+	nodeMissing
 )
 
 // wait is a limit, and whose it is. Pods that wait for the same share one text: there may be thousands of them.
@@ -71,11 +77,15 @@ func (u *usage) describe(w wait) string {
 		return fmt.Sprintf("the InterceptRequests of the cluster intercept %d Pods, and no more can be", tunnel.MaxRoutedPods)
 	case carriers:
 		return fmt.Sprintf("%d Pods of the cluster are intercepted, and no more can be", u.carriers)
+	case carriersOfNamespace:
+		return fmt.Sprintf("%d Pods of namespace %s are intercepted, the most for one namespace", maxCarriersOfNamespace, w.namespace)
 	case carriersOnNode:
 		return fmt.Sprintf("node %s has %d carriers (--%s)", w.node, u.limits.ProbesPerNode, ceiling.FlagProbesPerNode)
 	case carriersOfNamespaceOnNode:
 		return fmt.Sprintf("namespace %s has %d carriers on node %s, half of what the node may have (--%s)",
-			w.namespace, u.ofNamespace[nodeAndNamespace{w.node, w.namespace}], w.node, ceiling.FlagProbesPerNode)
+			w.namespace, u.ofNamespaceOnNode[nodeAndNamespace{w.node, w.namespace}], w.node, ceiling.FlagProbesPerNode)
+	case nodeMissing:
+		return fmt.Sprintf("node %s does not exist, so no kubelet runs the Pod", w.node)
 	case none:
 	}
 	return ""
@@ -88,38 +98,69 @@ func (u *usage) addCarrier(pod *slim.Pod) wait {
 	switch {
 	case u.carriers >= tunnel.MaxCarriers:
 		return wait{limit: carriers}
+	case u.ofNamespace[share.namespace] >= maxCarriersOfNamespace:
+		return wait{limit: carriersOfNamespace, namespace: share.namespace}
 	case most > 0 && u.onNode[share.node] >= most:
 		return wait{limit: carriersOnNode, node: share.node}
-	case most > 0 && u.ofNamespace[share] >= max(most/2, 1):
+	case most > 0 && u.ofNamespaceOnNode[share] >= max(most/2, 1):
 		return wait{limit: carriersOfNamespaceOnNode, namespace: share.namespace, node: share.node}
 	}
 	u.carriers++
 	u.onNode[share.node]++
-	u.ofNamespace[share]++
+	u.ofNamespace[share.namespace]++
+	u.ofNamespaceOnNode[share]++
 	return wait{}
 }
 
 // newUsage is for this many requests.
 func newUsage(limits ceiling.Limits, requests int) *usage {
 	return &usage{
-		limits: limits, requests: requests, onNode: map[string]int{}, ofNamespace: map[nodeAndNamespace]int{},
+		limits: limits, requests: requests, ofNamespace: map[string]int{}, onNode: map[string]int{}, ofNamespaceOnNode: map[nodeAndNamespace]int{},
 		routedPodsOfNamespace: map[string]int{}, texts: map[wait]string{},
 	}
 }
 
-// choosePods decides which Pods have a carrier. Pods that have one keep it, so that a new Pod never takes an older one's place.
+// standing orders the Pods that may have a carrier.
+type standing int
+
+const (
+	// carried Pods have a carrier, and keep it, so that a new Pod never takes an older one's place.
+	carried standing = iota
+	// onKnownNode: the Pod's node existed when it was last read.
+	onKnownNode
+	// onUnknownNode: so that made-up nodes never take the place of others, even until they are read.
+	onUnknownNode
+	onMissingNode
+)
+
+func (o *observation) standing(pod *slim.Pod) standing {
+	node, known := o.nodes[pod.Node()]
+	switch {
+	case o.carriers[pod.GetUID()] != nil:
+		return carried
+	case !known:
+		return onUnknownNode
+	case node.exists:
+		return onKnownNode
+	}
+	return onMissingNode
+}
+
+// choosePods decides which Pods have a carrier.
 // It returns the UIDs of each request's Pods, by the request's UID.
 func (p *plan) choosePods(o *observation, live []*request, u *usage) map[types.UID][]string {
 	chosen := map[types.UID][]string{}
-	for _, carried := range []bool{true, false} {
+	for _, standing := range []standing{carried, onKnownNode, onUnknownNode, onMissingNode} {
 		for _, q := range live {
 			for i, pod := range q.pods {
 				uid := pod.GetUID()
-				if (o.carriers[uid] != nil) != carried {
+				if o.standing(pod) != standing {
 					continue
 				}
 				if why := excluded(pod); why != "" {
 					p.excluded[uid] = why
+				} else if standing == onMissingNode {
+					p.wait(q, i, wait{limit: nodeMissing, node: pod.Node()}, u)
 				} else if w := p.add(u, len(chosen[q.UID]), pod); w.limit != none {
 					p.wait(q, i, w, u)
 				} else {
