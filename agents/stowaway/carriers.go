@@ -17,9 +17,21 @@ type carrier struct {
 	pod, name   string
 	key         tunnel.PublicKey
 	connections connections
+	// changed is closed and replaced when the carrier's Table may differ.
+	changed chan struct{}
 	// The carrier's last report.
 	steered  []uint16
 	counters map[string]tunnel.Counters
+}
+
+func newCarrier(c tunnel.Carrier) *carrier {
+	return &carrier{pod: c.Pod, name: c.Name, key: c.Key, changed: make(chan struct{})}
+}
+
+// wake makes the carrier's Table anew. The caller holds the server's lock.
+func (c *carrier) wake() {
+	close(c.changed)
+	c.changed = make(chan struct{})
 }
 
 // addCarrier returns nil if the State has no such carrier.
@@ -47,7 +59,7 @@ func (s *server) removeCarrier(c *carrier, own *connection) {
 // carrierHandler answers a carrier. Everything it may ask for concerns its own Pod.
 func (s *server) carrierHandler(c *carrier) http.Handler {
 	mux := http.NewServeMux()
-	mux.HandleFunc("GET "+tunnel.PathRoutes, single(func(w http.ResponseWriter, r *http.Request) { s.watchRoutes(w, r, c.pod) }))
+	mux.HandleFunc("GET "+tunnel.PathRoutes, single(func(w http.ResponseWriter, r *http.Request) { s.watchRoutes(w, r, c) }))
 	mux.HandleFunc("POST "+tunnel.PathReport, single(func(w http.ResponseWriter, r *http.Request) { s.readReports(w, r, c) }))
 	mux.HandleFunc("POST "+tunnel.PathOpen+"{id}", func(w http.ResponseWriter, r *http.Request) { s.open(w, r, c) })
 	return mux
@@ -67,12 +79,12 @@ func single(h http.HandlerFunc) http.HandlerFunc {
 }
 
 // watchRoutes writes a Table now and after each change. A carrier that does not read one in time is disconnected.
-func (s *server) watchRoutes(w http.ResponseWriter, r *http.Request, pod string) {
+func (s *server) watchRoutes(w http.ResponseWriter, r *http.Request, c *carrier) {
 	w.Header().Set("Content-Type", "application/x-ndjson")
 	out := http.NewResponseController(w)
 	var last string
 	for {
-		table, changed := s.table(pod)
+		table, changed := s.table(c)
 		line, err := json.Marshal(table)
 		if err != nil {
 			panic(http.ErrAbortHandler) // a Match is a plain value, so that this cannot be
@@ -98,16 +110,16 @@ func (s *server) watchRoutes(w http.ResponseWriter, r *http.Request, pod string)
 	}
 }
 
-// table returns the routes of a Pod, the oldest first, and a channel that is closed when they may have changed.
-func (s *server) table(pod string) (*tunnel.Table, <-chan struct{}) {
+// table returns the routes of a carrier's Pod, the oldest first, and a channel that is closed when they may have changed.
+func (s *server) table(c *carrier) (*tunnel.Table, <-chan struct{}) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	t := &tunnel.Table{Version: tunnel.Version, Routes: []tunnel.TableRoute{}}
-	for _, r := range s.index.byPod[pod] {
+	for _, r := range s.index.byPod[c.pod] {
 		t.Routes = append(t.Routes, tunnel.TableRoute{
 			ID: r.ID, Created: r.Created, Port: r.Port, Match: r.Match, ProbesToClient: r.ProbesToClient, GracePeriod: r.GracePeriod,
 			Live: s.sessions[r.ID] != nil,
 		})
 	}
-	return t, s.changed
+	return t, c.changed
 }

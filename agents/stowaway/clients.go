@@ -183,7 +183,9 @@ func (s *server) addSession(n *session) bool {
 	}
 	s.sessions[n.id] = n
 	s.log.Info("Connecting a client", "route", n.name, "again", old != nil)
-	s.announce()
+	if old == nil {
+		s.announce(r)
+	}
 	return true
 }
 
@@ -195,7 +197,7 @@ func (s *server) removeSession(old *session) {
 	}
 	if s.sessions[old.id] == old {
 		delete(s.sessions, old.id)
-		s.announce()
+		s.announce(s.index.routes[old.id])
 	}
 	s.log.Info("Disconnecting a client", "route", old.name)
 }

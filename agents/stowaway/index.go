@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"reflect"
 	"regexp"
 	"slices"
 
@@ -81,6 +82,28 @@ func (i *index) addRoutes(routes []tunnel.Route) error {
 		}
 	}
 	return nil
+}
+
+// changedPods returns the Pods whose Tables differ from those of the index before, but for live sessions.
+func (i *index) changedPods(before *index) []string {
+	same := map[string]bool{}
+	for id, r := range i.routes {
+		was := before.routes[id]
+		same[id] = was != nil && r.Created.Equal(was.Created) && r.Port == was.Port && r.ProbesToClient == was.ProbesToClient &&
+			r.GracePeriod == was.GracePeriod && reflect.DeepEqual(r.Match, was.Match)
+	}
+	var changed []string
+	for pod, routes := range i.byPod {
+		if !slices.EqualFunc(routes, before.byPod[pod], func(is, was *route) bool { return is.ID == was.ID && same[is.ID] }) {
+			changed = append(changed, pod)
+		}
+	}
+	for pod := range before.byPod {
+		if len(i.byPod[pod]) == 0 {
+			changed = append(changed, pod)
+		}
+	}
+	return changed
 }
 
 // owns reports whether the route of this ID is the one that the client's key connects to.

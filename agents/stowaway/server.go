@@ -15,10 +15,8 @@ type server struct {
 	manager  tunnel.PublicKey
 	log      *slog.Logger
 
-	mu    sync.Mutex
-	index *index
-	// changed is closed and replaced when a Table may differ.
-	changed  chan struct{}
+	mu       sync.Mutex
+	index    *index
 	sessions map[string]*session // of clients, by their routes' IDs
 	carriers map[string]*carrier // of the State, by their Pods' UIDs
 	managers connections
@@ -37,16 +35,23 @@ type server struct {
 
 func newServer(cfg *Config) *server {
 	return &server{
-		identity: cfg.Identity, manager: cfg.ManagerKey, log: cfg.Log, index: &index{}, changed: make(chan struct{}),
+		identity: cfg.Identity, manager: cfg.ManagerKey, log: cfg.Log, index: &index{},
 		sessions: map[string]*session{}, carriers: map[string]*carrier{}, heartbeats: map[string]time.Time{},
 		tableTimeout: tableTimeout, heard: time.Now(), opened: map[string]int{},
 	}
 }
 
-// announce wakes all who wait for a change. The caller holds the lock.
-func (s *server) announce() {
-	close(s.changed)
-	s.changed = make(chan struct{})
+// announce wakes the carriers of a route, which may be nil. Others have no new Table: to make all takes long beside thousands of
+// carriers, and a client may connect as often as it likes. The caller holds the lock.
+func (s *server) announce(r *route) {
+	if r == nil {
+		return
+	}
+	for pod := range r.pods {
+		if c := s.carriers[pod]; c != nil {
+			c.wake()
+		}
+	}
 }
 
 // apply replaces the State. Sessions, streams and carriers that it does not have end.
@@ -59,11 +64,13 @@ func (s *server) apply(i *index) {
 	if s.index.generation == i.generation {
 		return
 	}
+	before := s.index
 	s.index = i
 	for id, session := range s.sessions {
 		if !i.owns(id, session.key) {
 			session.peer.Close()
 			delete(s.sessions, id)
+			s.announce(i.routes[id])
 			continue
 		}
 		session.cutPods(i.routes[id].pods)
@@ -81,10 +88,14 @@ func (s *server) apply(i *index) {
 	}
 	for pod, c := range i.pods {
 		if s.carriers[pod] == nil {
-			s.carriers[pod] = &carrier{pod: pod, name: c.Name, key: c.Key}
+			s.carriers[pod] = newCarrier(c)
 		}
 	}
-	s.announce()
+	for _, pod := range i.changedPods(before) {
+		if c := s.carriers[pod]; c != nil {
+			c.wake()
+		}
+	}
 	s.log.Info("Applying a State", "generation", i.generation, "routes", len(i.routes), "carriers", len(i.pods))
 }
 

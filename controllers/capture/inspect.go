@@ -122,8 +122,7 @@ func (r *Reconciler) observeNode(ctx context.Context, p *podState) error {
 	return nil
 }
 
-// observeTargetNodes reads which nodes exist, of Pods that may get a Job now. Users may write any nodeName into a Pod. No kubelet runs
-// a Pod on a node that does not exist, its Job would wait for ever, and the ceilings of nodes would not bound such Jobs.
+// observeTargetNodes reads which nodes exist, of Pods that may get a Job now.
 func (r *Reconciler) observeTargetNodes(ctx context.Context, observed *observation) error {
 	var names []string
 	onNode := map[string][]*podState{}
@@ -136,15 +135,13 @@ func (r *Reconciler) observeTargetNodes(ctx context.Context, observed *observati
 		}
 	}
 	return errors.Join(inParallel(r.Parallelism, names, func(name string) error {
-		node := &corev1.Node{}
-		node.Name = name
-		_, err := r.metadataOf(ctx, node)
-		if gone.Ignore(err) != nil {
-			return fmt.Errorf("get metadata of node %s: %w", name, err)
+		exists, err := target.NodeExists(ctx, r.Live, name)
+		if err != nil {
+			return err
 		}
 		for _, p := range onNode[name] {
 			p.targetNode = nodeExists
-			if err != nil {
+			if !exists {
 				p.targetNode = nodeMissing
 			}
 		}

@@ -34,6 +34,13 @@ type actions struct {
 func (r *Reconciler) act(ctx context.Context, o *observation, p *plan) (*actions, error) {
 	done := &actions{refused: map[types.UID]string{}}
 	var errs []error
+	// First what ends the routes of requests that have expired or lost the right: the rest may take long.
+	switch {
+	case p.removeStowaway:
+		errs = append(errs, r.removeStowaway(ctx))
+	case p.stowaway:
+		errs = append(errs, r.ensureStowaway(ctx, o), r.push(ctx, o, p))
+	}
 	for _, c := range p.remove {
 		r.countFailure(c)
 		errs = append(errs, r.removeCarrier(ctx, c))
@@ -42,15 +49,6 @@ func (r *Reconciler) act(ctx context.Context, o *observation, p *plan) (*actions
 	for _, name := range p.removeSecrets {
 		errs = append(errs, r.removeSecret(ctx, name))
 	}
-	if p.removeStowaway {
-		return done, errors.Join(append(errs, r.removeStowaway(ctx))...)
-	}
-	if !p.stowaway {
-		return done, errors.Join(errs...)
-	}
-	errs = append(errs, r.ensureStowaway(ctx, o))
-	// Before the creations, which may take long: it ends the intercepts of those who have lost the right.
-	errs = append(errs, r.push(ctx, o, p))
 	for _, pod := range p.create {
 		if err := r.createCarrier(ctx, o, pod); err != nil {
 			done.refused[pod.UID] = err.Error()

@@ -66,6 +66,7 @@ type Reconciler struct {
 
 // +kubebuilder:rbac:groups=monitoring.openshift.tpg,resources=interceptrequests,verbs=list;watch
 // +kubebuilder:rbac:groups=monitoring.openshift.tpg,resources=interceptrequests/status,verbs=patch
+// +kubebuilder:rbac:groups="",resources=nodes,verbs=get
 // The right to create is restricted to the name, which suffices because server-side apply is a PATCH.
 // +kubebuilder:rbac:groups=apps,namespace=sonde-system,resources=deployments,resourceNames=sonde-stowaway,verbs=create;patch;delete
 // +kubebuilder:rbac:groups="",namespace=sonde-system,resources=services,resourceNames=sonde-stowaway,verbs=create;get;patch;delete
@@ -79,6 +80,10 @@ func (r *Reconciler) Reconcile(ctx context.Context, _ ctrl.Request) (ctrl.Result
 		return ctrl.Result{RequeueAfter: pollInterval}, nil
 	}
 	planned := planFor(observed, r.Limits, r.Clock.Now())
+	if len(planned.nodes) > 0 {
+		r.observeNodes(ctx, observed, planned.nodes)
+		planned = planFor(observed, r.Limits, r.Clock.Now())
+	}
 	done, acted := r.act(ctx, observed, planned)
 	reported := r.report(ctx, observed, planned, done)
 	r.remember(ctx, observed)

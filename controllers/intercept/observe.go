@@ -15,6 +15,7 @@ import (
 
 	sondev1 "github.com/sonde-operator/sonde/api/v1alpha1"
 	"github.com/sonde-operator/sonde/internal/agentjob"
+	"github.com/sonde-operator/sonde/internal/naming"
 	"github.com/sonde-operator/sonde/internal/operator/access"
 	"github.com/sonde-operator/sonde/internal/operator/gone"
 	"github.com/sonde-operator/sonde/internal/operator/pause"
@@ -34,6 +35,8 @@ type observation struct {
 	carriers map[types.UID]*carrier
 	// failures is how often in a row the carrier of a Pod has failed before.
 	failures map[types.UID]int
+	// nodes that were read, in this pass or an earlier one.
+	nodes map[string]nodeReading
 	// secrets of carriers without a Job, by name, with the UID of their target Pod.
 	secrets map[string]types.UID
 	// stowaway is what exists of it.
@@ -52,8 +55,6 @@ type request struct {
 	// readError says why rights or target could not be read in this pass. Then the reading is an earlier pass's.
 	readError string
 	reading
-	// waiting says why a Pod has no carrier for this request yet, by its UID.
-	waiting map[types.UID]string
 }
 
 // reading is what a pass reads for a request, and when.
@@ -85,6 +86,12 @@ type carrier struct {
 
 // target returns the UID of the carrier's Pod.
 func (c *carrier) target() types.UID { return types.UID(c.job.GetLabels()[sondev1.LabelTargetPodUID]) }
+
+// namespace of the carrier's Pod.
+func (c *carrier) namespace() string {
+	pod, _ := naming.ParseOwner(c.job.GetAnnotations()[sondev1.AnnotationOwner])
+	return pod.Namespace
+}
 
 // key is the public key that the carrier authenticates with.
 func (c *carrier) key() tunnel.PublicKey {
@@ -147,7 +154,7 @@ func (r *Reconciler) observe(ctx context.Context) (*observation, error) {
 		if list.Items[i].Ended() || !list.Items[i].DeletionTimestamp.IsZero() {
 			continue
 		}
-		q := &request{InterceptRequest: list.Items[i].DeepCopy(), waiting: map[types.UID]string{}}
+		q := &request{InterceptRequest: list.Items[i].DeepCopy()}
 		q.at = now
 		if err := r.observeRequest(ctx, q, resolved); err != nil {
 			o.failed = errors.Join(o.failed, fmt.Errorf("InterceptRequest %s/%s: %w", q.Namespace, q.Name, err))
@@ -161,6 +168,8 @@ func (r *Reconciler) observe(ctx context.Context) (*observation, error) {
 		}
 		o.requests = append(o.requests, q)
 	}
+	r.forgetNodes(resolved)
+	o.nodes = r.memory.nodes
 	if err := r.observeCarriers(ctx, o); err != nil {
 		return nil, err
 	}

@@ -5,7 +5,6 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
-	"fmt"
 	"slices"
 	"time"
 
@@ -23,6 +22,8 @@ import (
 type plan struct {
 	// stowaway is wanted; without it, removeStowaway is set once it has been idle.
 	stowaway, removeStowaway bool
+	// nodes are to be read before the Pods on them get carriers.
+	nodes []string
 	// create carriers for these Pods.
 	create []*corev1.Pod
 	// remove these carriers, and these Secrets of carriers that are gone.
@@ -34,6 +35,9 @@ type plan struct {
 	pods map[types.UID]*slim.Pod
 	// excluded says why no port of a Pod can be intercepted, by its UID.
 	excluded map[types.UID]string
+	// waiting says why a Pod has no carrier for a request yet, by the UIDs of the request and the Pod. It has only Pods that the
+	// status lists.
+	waiting map[types.UID]map[types.UID]string
 	// again is when the next pass is due; zero if only a change matters.
 	again time.Duration
 }
@@ -51,7 +55,7 @@ func retryDelay(failures int) time.Duration { return 2 * time.Second << min(fail
 
 // planFor decides on what was observed.
 func planFor(o *observation, limits ceiling.Limits, now time.Time) *plan {
-	p := &plan{pods: map[types.UID]*slim.Pod{}, excluded: map[types.UID]string{}}
+	p := &plan{pods: map[types.UID]*slim.Pod{}, excluded: map[types.UID]string{}, waiting: map[types.UID]map[types.UID]string{}}
 	var live []*request
 	for _, q := range o.requests {
 		if q.refusal != "" || !now.Before(q.expires) {
@@ -65,21 +69,28 @@ func planFor(o *observation, limits ceiling.Limits, now time.Time) *plan {
 	slices.SortFunc(live, func(a, b *request) int {
 		return cmp.Or(a.CreationTimestamp.Compare(b.CreationTimestamp.Time), cmp.Compare(a.UID, b.UID))
 	})
+	u := newUsage(limits, len(live))
 	most := min(len(live), tunnel.MaxRoutes)
 	for _, q := range live[most:] {
-		for _, pod := range q.pods {
-			q.waiting[pod.GetUID()] = fmt.Sprintf("waiting: the cluster has %d InterceptRequests that have not ended, and at most %d of them intercept", len(live), tunnel.MaxRoutes)
+		for i := range q.pods {
+			p.wait(q, i, wait{limit: tooManyRequests}, u)
 		}
 	}
 	live = live[:most]
-	chosen := p.choosePods(o, live, limits)
+	chosen := p.choosePods(o, live, u)
 	for _, q := range live {
 		if built, err := route.Build(q.InterceptRequest, chosen[q.UID]); err == nil { // the schema has checked what it parses
 			p.routes = append(p.routes, built)
 		}
 	}
 	slices.SortFunc(p.routes, func(a, b tunnel.Route) int { return cmp.Compare(a.ID, b.ID) })
-	p.planCarriers(o, now)
+	more := p.planRemovals(o, now)
+	if p.planCreations(o, now) {
+		more = true
+	}
+	if more {
+		p.again = sooner(p.again, nextBatch)
+	}
 	if !p.stowaway && (o.stowaway.deployment || o.stowaway.service || o.stowaway.secret) {
 		p.removeStowaway = true
 	}
@@ -98,7 +109,8 @@ func excluded(pod *slim.Pod) string {
 	return ""
 }
 
-func (p *plan) planCarriers(o *observation, now time.Time) {
+// planRemovals reports whether it leaves some to the next pass.
+func (p *plan) planRemovals(o *observation, now time.Time) bool {
 	for uid, c := range o.carriers {
 		if c.job.GetDeletionTimestamp() != nil {
 			continue
@@ -113,15 +125,37 @@ func (p *plan) planCarriers(o *observation, now time.Time) {
 			p.removeSecrets = append(p.removeSecrets, name)
 		}
 	}
+	more := max(len(p.remove), len(p.removeSecrets)) > maxChanges
+	slices.SortFunc(p.remove, func(a, b *carrier) int { return cmp.Compare(a.job.GetName(), b.job.GetName()) })
+	p.remove = batch(p.remove, (*carrier).namespace, now)
+	slices.Sort(p.removeSecrets)
+	p.removeSecrets = batch(p.removeSecrets, func(string) string { return "" }, now)
+	return more
+}
+
+// planCreations reports whether it leaves some to the next pass.
+func (p *plan) planCreations(o *observation, now time.Time) bool {
+	p.nodes = o.missingNodes(now)
 	if !o.stowaway.secret || !o.stowaway.service {
-		return // carriers need its key and address
+		return false // carriers need its key and address
 	}
+	var missing []*slim.Pod
 	for uid, pod := range p.pods {
 		if o.carriers[uid] == nil {
-			p.create = append(p.create, pod.Expand())
+			missing = append(missing, pod)
 		}
 	}
-	slices.SortFunc(p.create, func(a, b *corev1.Pod) int { return cmp.Compare(a.Name, b.Name) })
+	slices.SortFunc(missing, func(a, b *slim.Pod) int {
+		return cmp.Or(cmp.Compare(a.GetName(), b.GetName()), cmp.Compare(a.GetUID(), b.GetUID()))
+	})
+	for _, pod := range batch(missing, (*slim.Pod).GetNamespace, now) {
+		if node := o.nodes[pod.Node()]; node.exists && node.recent(now) {
+			p.create = append(p.create, pod.Expand())
+		} else if !slices.Contains(p.nodes, pod.Node()) {
+			p.nodes = append(p.nodes, pod.Node())
+		}
+	}
+	return len(missing) > maxChanges
 }
 
 // state returns the state that Stowaway is to have. Its generation is a hash of the rest.

@@ -1,6 +1,8 @@
 package intercept
 
 import (
+	"fmt"
+	"runtime"
 	"slices"
 	"testing"
 	"time"
@@ -30,7 +32,7 @@ func intercepting(name string, pods ...string) *request {
 			ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: name, UID: types.UID("uid-" + name), CreationTimestamp: metav1.NewTime(noon.Add(-time.Minute))},
 			Spec:       sondev1.InterceptRequestSpec{TargetDeployment: "web", TargetContainerPort: 8080, GracePeriod: "10s", ExpiresAfter: "8h"},
 		},
-		expires: noon.Add(time.Hour), reading: reading{at: noon, targetFound: true}, waiting: map[types.UID]string{},
+		expires: noon.Add(time.Hour), reading: reading{at: noon, targetFound: true},
 	}
 	for _, p := range pods {
 		q.pods = append(q.pods, podNamed(p, nil))
@@ -61,6 +63,9 @@ func carrierOf(pod string, attempt string, age time.Duration, ended batchv1.JobC
 	}
 	return &carrier{job: target.SlimJob(job), hasSecret: true}
 }
+
+// nodeA is read.
+var nodeA = map[string]nodeReading{"node-a": {exists: true, at: noon}}
 
 // up is a Stowaway that has everything.
 var up = stowawayObjects{deployment: true, service: true, secret: true, namespace: "sonde-system", address: "10.0.0.1", key: "stowaway", managerKey: "manager"}
@@ -170,7 +175,7 @@ func TestPlan(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			p := planFor(&observation{requests: tc.requests, carriers: tc.carriers, secrets: tc.secrets, stowaway: tc.stowaway}, tc.limits, noon)
+			p := planFor(&observation{requests: tc.requests, carriers: tc.carriers, secrets: tc.secrets, stowaway: tc.stowaway, nodes: nodeA}, tc.limits, noon)
 			got := want{stowaway: p.stowaway, removeStowaway: p.removeStowaway, again: p.again}
 			for _, c := range p.create {
 				got.create = append(got.create, c.Name)
@@ -180,7 +185,7 @@ func TestPlan(t *testing.T) {
 			}
 			got.remove = append(got.remove, p.removeSecrets...)
 			for _, q := range tc.requests {
-				for uid := range q.waiting {
+				for uid := range p.waiting[q.UID] {
 					got.waiting = append(got.waiting, q.Name+" "+string(uid))
 				}
 			}
@@ -319,5 +324,40 @@ func TestWhyItWaits(t *testing.T) {
 		if got := c.waiting(); got != want {
 			t.Errorf("got %q, want %q", got, want)
 		}
+	}
+}
+
+// TestManyPodsThatWait checks that a plan and the statuses take little memory for Pods that the statuses do not list.
+func TestManyPodsThatWait(t *testing.T) {
+	var pods []*slim.Pod
+	for i := range 5000 {
+		pods = append(pods, podNamed(fmt.Sprintf("web-7c9f8d6b5-%05d", i), nil))
+	}
+	o := &observation{stowaway: up}
+	for i := range 50 {
+		q := intercepting(fmt.Sprint("a", i))
+		q.pods = pods
+		o.requests = append(o.requests, q)
+	}
+	var before, after runtime.MemStats
+	runtime.GC()
+	runtime.ReadMemStats(&before)
+	p := planFor(o, ceiling.Limits{PodsPerCapture: 200, ProbesPerNode: 40}, noon)
+	runtime.GC()
+	runtime.ReadMemStats(&after)
+	kept := (int64(after.HeapAlloc) - int64(before.HeapAlloc)) >> 10
+	t.Logf("the plan keeps %d KiB", kept)
+	if kept > 4<<10 {
+		t.Errorf("the plan keeps %d KiB for 50 requests of 5,000 Pods", kept)
+	}
+	for _, q := range o.requests {
+		if n := len(p.waiting[q.UID]); n == 0 || n > maxPods {
+			t.Errorf("%s: %d Pods wait, and the status lists %d", q.Name, n, maxPods)
+		}
+	}
+	statusOf(o.requests[0], o, p, &actions{}, noon)
+	want := "waiting: namespace shop has 20 carriers on node node-a, half of what the node may have (--max-probes-per-node)"
+	if got := o.requests[0].Status.Pods; len(got) != maxPods || got[maxPods-1].Message != want {
+		t.Errorf("%d entries, the last says %q, want %d that say %q", len(got), got[len(got)-1].Message, maxPods, want)
 	}
 }

@@ -170,8 +170,8 @@ func podEntry(q *request, o *observation, p *plan, done *actions, pod *slim.Pod)
 	switch {
 	case p.excluded[uid] != "":
 		e.Message = p.excluded[uid]
-	case q.waiting[uid] != "":
-		e.Message = q.waiting[uid]
+	case p.waiting[q.UID][uid] != "":
+		e.Message = p.waiting[q.UID][uid]
 	case done.refused[uid] != "":
 		e.Message = done.refused[uid]
 	}

@@ -250,13 +250,15 @@ func (s *schedule) fail(j *batchv1.Job) {
 }
 
 // request creates an InterceptRequest of a random user.
-func (s *schedule) request() {
+func (s *schedule) request() { s.requestFor([]string{"1m", "8h"}[s.rand.IntN(2)]) }
+
+func (s *schedule) requestFor(time string) {
 	s.pods++
 	q := &sondev1.InterceptRequest{
 		ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: fmt.Sprint("request-", s.pods)},
 		Spec: sondev1.InterceptRequestSpec{
 			TargetRef: &sondev1.TargetReference{Kind: sondev1.TargetStatefulSet, Name: "web"}, TargetContainerPort: 8080,
-			GracePeriod: "10s", ExpiresAfter: []string{"1m", "8h"}[s.rand.IntN(2)], ClientKey: fmt.Sprint("client-", s.pods),
+			GracePeriod: "10s", ExpiresAfter: time, ClientKey: fmt.Sprint("client-", s.pods),
 		},
 	}
 	shop := s.api.Objects[memapi.KeyFor("Namespace", "", "shop")]
@@ -269,15 +271,23 @@ func (s *schedule) request() {
 	s.create(q)
 }
 
-// pod creates a Pod of the target.
+// pod creates a Pod of the target, now and then on a node that does not exist.
 func (s *schedule) pod() {
+	node := "n1"
+	if s.rand.IntN(6) == 0 {
+		node = "made-up"
+	}
+	s.podOn(node)
+}
+
+func (s *schedule) podOn(node string) {
 	s.pods++
 	web := s.api.Objects[memapi.KeyFor("StatefulSet", "shop", "web")]
 	s.create(&corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: fmt.Sprint("web-", s.pods), OwnerReferences: []metav1.OwnerReference{
 			{APIVersion: "apps/v1", Kind: "StatefulSet", Name: "web", UID: web.GetUID(), Controller: new(true)},
 		}},
-		Spec: corev1.PodSpec{NodeName: "n1"}, Status: corev1.PodStatus{Phase: corev1.PodRunning},
+		Spec: corev1.PodSpec{NodeName: node}, Status: corev1.PodStatus{Phase: corev1.PodRunning},
 	})
 }
 
@@ -495,6 +505,7 @@ func (s *schedule) random() {
 	for _, name := range []string{sondeSystem, "shop"} {
 		s.create(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}})
 	}
+	s.create(&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n1"}})
 	s.create(&appsv1.StatefulSet{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "web"}})
 	for range 1 + s.rand.IntN(3) {
 		s.pod()
@@ -533,11 +544,14 @@ func (s *schedule) checkEnd() {
 		if claim, err := stamp.ParseClaim(q.Annotations[sondev1.AnnotationRequester]); err != nil || s.lacks[claim.Requester.Username] {
 			s.Fail("%s lives without the right of its requester (%v)", q.Name, err)
 		}
-		pods := 0
+		pods, running := 0, 0
 		for _, p := range memapi.Of[*corev1.Pod](s.api.Objects, "Pod") {
 			if p.Namespace == "shop" {
 				pods++
-				wanted[string(p.UID)] = 1
+				if p.Spec.NodeName == "n1" {
+					running++
+					wanted[string(p.UID)] = 1
+				}
 			}
 		}
 		active := 0
@@ -548,7 +562,7 @@ func (s *schedule) checkEnd() {
 				s.Fail("%s: Pod %s is not active, and the status does not say why", q.Name, p.Name)
 			}
 		}
-		if want := min(pods, 3); active != want || len(q.Status.Pods) != pods {
+		if want := min(running, 3); active != want || len(q.Status.Pods) != pods {
 			s.Fail("%s is active on %d Pods of %d, want %d of %d", q.Name, active, len(q.Status.Pods), want, pods)
 		}
 	}
@@ -560,6 +574,9 @@ func (s *schedule) checkEnd() {
 		uid := j.Labels[sondev1.LabelTargetPodUID]
 		if have[uid]++; have[uid] > 1 || live == 0 {
 			s.Fail("Pod %s has %d carriers, and %d requests live", uid, have[uid], live)
+		}
+		if node := j.Annotations[sondev1.AnnotationTargetNode]; node != "n1" {
+			s.Fail("Pod %s has a carrier for node %s", uid, node)
 		}
 	}
 	for _, o := range memapi.Of[*corev1.Secret](s.api.Objects, "Secret") {

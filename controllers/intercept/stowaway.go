@@ -144,6 +144,8 @@ type memory struct {
 	deployed tunnel.PublicKey
 	// failures is how often in a row the carrier of a Pod has failed, by the Pod's UID.
 	failures map[types.UID]int
+	// nodes that were read, if a target's Pod names them.
+	nodes map[string]nodeReading
 	// stowawayAbsent reports that a pass without InterceptRequests found no part of Stowaway.
 	stowawayAbsent bool
 	// pushed is when Stowaway last took a state.

@@ -3,9 +3,9 @@ package intercept
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"slices"
+	"sync"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
@@ -20,7 +20,6 @@ import (
 	"github.com/sonde-operator/sonde/internal/operator/route"
 	"github.com/sonde-operator/sonde/internal/operator/stamp"
 	"github.com/sonde-operator/sonde/internal/operator/target"
-	"github.com/sonde-operator/sonde/internal/wire/tunnel"
 	"github.com/sonde-operator/sonde/webhooks/admission"
 )
 
@@ -45,6 +44,9 @@ type Handler struct {
 	// OperatorNamespace holds no requests and no targets.
 	OperatorNamespace string
 	Clock             clock.PassiveClock
+
+	// compiling one match at a time bounds the memory: to parse a regular expression of 1 KiB takes up to 5 MiB.
+	compiling sync.Mutex
 }
 
 // Handle implements admission.Handler of controller-runtime.
@@ -88,13 +90,8 @@ func (h *Handler) decide(ctx context.Context, r *sondev1.InterceptRequest, who a
 	if err := admission.RequirePods(ctx, h.Reviews, kind.Intercept.Verb, who, in); err != nil {
 		return "", err
 	}
-	if match := route.Match(r.Spec.Match); match != nil {
-		if _, err := match.Compile(); err != nil {
-			return "", admission.Invalid("match: %v", err)
-		}
-		if text, err := json.Marshal(match); err != nil || len(text) > tunnel.MaxMatch {
-			return "", admission.Invalid("match: it has %d bytes as JSON, and may have %d: use fewer or shorter conditions", len(text), tunnel.MaxMatch)
-		}
+	if err := h.compile(r); err != nil {
+		return "", err
 	}
 	ns, err := admission.TargetNamespace(ctx, h.Live, in)
 	if err != nil {
@@ -107,6 +104,20 @@ func (h *Handler) decide(ctx context.Context, r *sondev1.InterceptRequest, who a
 		return "", err
 	}
 	return string(ns.UID), h.checkOthers(ctx, r, in, ref)
+}
+
+// compile refuses a match that the carrier could not compile. checkShape has bounded it.
+func (h *Handler) compile(r *sondev1.InterceptRequest) error {
+	match := route.Match(r.Spec.Match)
+	if match == nil {
+		return nil
+	}
+	h.compiling.Lock()
+	defer h.compiling.Unlock()
+	if _, err := match.Compile(); err != nil {
+		return admission.Invalid("match: %v", err)
+	}
+	return nil
 }
 
 func (h *Handler) checkTarget(ctx context.Context, r *sondev1.InterceptRequest, in string, ref sondev1.TargetReference) error {

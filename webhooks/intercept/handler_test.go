@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"maps"
 	"net/http"
+	"runtime"
+	"slices"
 	"strings"
 	"testing"
 
@@ -89,6 +91,11 @@ func TestCreate(t *testing.T) {
 		"a huge regular expression": {
 			change: changes{"match": changes{"path": changes{"regex": "(?:" + strings.Repeat(".?", 500) + "){1000}"}}}, code: webhooktest.Invalid, want: []string{"repeat less"},
 		},
+		"a huge class of characters": {
+			change: changes{"match": changes{"path": changes{"regex": `\PL{990}`}}}, code: webhooktest.Invalid, want: []string{"smaller classes"},
+		},
+		"16 headers":               {change: changes{"match": changes{"headers": headers(16, "[a-z]{1,50}")}}},
+		"17 headers":               {change: changes{"match": changes{"headers": headers(17, "x")}}, code: webhooktest.Invalid, want: []string{"match.headers: it has 17 conditions, and may have 16"}},
 		"no condition":             {change: changes{"match": changes{}}, code: webhooktest.Invalid, want: []string{"no condition"}},
 		"a bad header name":        {change: changes{"match": changes{"headers": []changes{{"name": "a b", "exact": "x"}}}}, code: webhooktest.Invalid, want: []string{"a b"}},
 		"too long":                 {change: changes{"expiresAfter": "25h"}, code: webhooktest.Invalid, want: []string{"between 10s and 24h"}},
@@ -132,6 +139,25 @@ func TestCreate(t *testing.T) {
 				t.Errorf("stamp: %v, requester %q", err, claim.Requester.Username)
 			}
 		})
+	}
+}
+
+// headers returns conditions on a header.
+func headers(n int, regex string) []changes {
+	return slices.Repeat([]changes{{"name": "a", "regex": regex}}, n)
+}
+
+// TestManyConditionsTakeBoundedMemory: the schema bounds the conditions after the webhook. 3,000 that were compiled took 186 MiB.
+func TestManyConditionsTakeBoundedMemory(t *testing.T) {
+	h := handler(t)
+	req := creation(t, "shop", changes{"match": changes{"headers": headers(3000, `\PL{999}`)}})
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	answer := h.Handle(t.Context(), req)
+	runtime.ReadMemStats(&after)
+	webhooktest.Refused(t, answer, webhooktest.Invalid, "bytes as JSON, and may have 4096")
+	if taken := after.TotalAlloc - before.TotalAlloc; taken > 8<<20 {
+		t.Errorf("a review of %d KiB takes %d KiB", len(req.Object.Raw)>>10, taken>>10)
 	}
 }
 

@@ -2,10 +2,13 @@ package intercept
 
 import (
 	"cmp"
+	"encoding/json"
 	"strings"
 	"time"
 
 	sondev1 "github.com/sonde-operator/sonde/api/v1alpha1"
+	"github.com/sonde-operator/sonde/internal/operator/route"
+	"github.com/sonde-operator/sonde/internal/wire/tunnel"
 	"github.com/sonde-operator/sonde/webhooks/admission"
 )
 
@@ -30,9 +33,31 @@ func checkShape(r *sondev1.InterceptRequest) error {
 		return admission.Invalid("targetContainerPort must be a TCP port on which the workload listens, from 1 to 65535")
 	}
 	return cmp.Or(
+		checkMatch(s.Match),
 		admission.CheckTime("gracePeriod", s.GracePeriod, time.Second, 10*time.Minute, "between 1s and 10m"),
 		admission.CheckTime("expiresAfter", s.ExpiresAfter, 10*time.Second, 24*time.Hour, "between 10s and 24h"),
 	)
+}
+
+// maxHeaders is the schema's.
+const maxHeaders = 16
+
+// checkMatch bounds a match before anything compiles it.
+func checkMatch(m *sondev1.InterceptMatch) error {
+	match := route.Match(m)
+	if match == nil {
+		return nil
+	}
+	text, err := json.Marshal(match)
+	switch {
+	case err != nil:
+		return admission.Invalid("match: %v", err)
+	case len(text) > tunnel.MaxMatch:
+		return admission.Invalid("match: it has %d bytes as JSON, and may have %d: use fewer or shorter conditions", len(text), tunnel.MaxMatch)
+	case len(match.Headers) > maxHeaders:
+		return admission.Invalid("match.headers: it has %d conditions, and may have %d: use fewer", len(match.Headers), maxHeaders)
+	}
+	return nil
 }
 
 // compareHeaders orders the conditions of a match, so that matches can be compared.

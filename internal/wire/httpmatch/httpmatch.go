@@ -8,6 +8,7 @@ import (
 	"regexp"
 	"regexp/syntax"
 	"strings"
+	"unicode/utf8"
 
 	"golang.org/x/net/http/httpguts"
 )
@@ -71,8 +72,9 @@ func (m *Match) Compile() (*Matcher, error) {
 	if m.Require != "" && m.Require != All && m.Require != Any {
 		return nil, fmt.Errorf("require: %q is neither All nor Any", m.Require)
 	}
+	left := maxSteps
 	if m.ServerName != nil {
-		return m.compileServerName()
+		return m.compileServerName(&left)
 	}
 	for _, of := range []struct {
 		name  string
@@ -85,7 +87,7 @@ func (m *Match) Compile() (*Matcher, error) {
 		if of.text == nil {
 			continue
 		}
-		holds, err := of.text.compile()
+		holds, err := of.text.compile(&left)
 		if err != nil {
 			return nil, fmt.Errorf("%s: %w", of.name, err)
 		}
@@ -96,7 +98,7 @@ func (m *Match) Compile() (*Matcher, error) {
 		if !httpguts.ValidHeaderFieldName(h.Name) {
 			return nil, fmt.Errorf("headers[%d]: %q is no name of a header field", i, h.Name)
 		}
-		holds, err := h.compile()
+		holds, err := h.compile(&left)
 		if err != nil {
 			return nil, fmt.Errorf("headers[%d]: %w", i, err)
 		}
@@ -108,7 +110,7 @@ func (m *Match) Compile() (*Matcher, error) {
 	return c, nil
 }
 
-func (m *Match) compileServerName() (*Matcher, error) {
+func (m *Match) compileServerName(left *int) (*Matcher, error) {
 	if m.Method != nil || m.Path != nil || len(m.Headers) > 0 {
 		return nil, errors.New("serverName: it stands alone, because TLS hides method, path and headers")
 	}
@@ -117,14 +119,15 @@ func (m *Match) compileServerName() (*Matcher, error) {
 			return nil, fmt.Errorf("serverName: write %q in lower case", *s)
 		}
 	}
-	holds, err := m.ServerName.compile()
+	holds, err := m.ServerName.compile(left)
 	if err != nil {
 		return nil, fmt.Errorf("serverName: %w", err)
 	}
 	return &Matcher{serverName: holds}, nil
 }
 
-func (t *Text) compile() (func(string) bool, error) {
+// compile takes the steps of a regular expression from those that are left.
+func (t *Text) compile(left *int) (func(string) bool, error) {
 	set := 0
 	for _, p := range []*string{t.Exact, t.Prefix, t.Regex} {
 		if p != nil {
@@ -142,13 +145,19 @@ func (t *Text) compile() (func(string) bool, error) {
 		want := *t.Prefix
 		return func(s string) bool { return strings.HasPrefix(s, want) }, nil
 	}
+	if n := utf8.RuneCountInString(*t.Regex); n > maxRegex {
+		return nil, fmt.Errorf("regex: it has %d characters, and may have %d: write it shorter", n, maxRegex)
+	}
 	parsed, err := syntax.Parse(*t.Regex, syntax.Perl) // alone: with brackets around it, "a)|(b" would be valid
 	if err != nil {
 		return nil, fmt.Errorf("regex: %w", err)
 	}
-	if n := size(parsed); n > maxRegex {
-		return nil, fmt.Errorf("regex: it has %d steps with its repetitions written out, and may have %d: repeat less", n, maxRegex)
+	n := size(parsed)
+	if n > *left {
+		return nil, fmt.Errorf("regex: it has %d steps with its repetitions written out, and may have %d of the match's %d: "+
+			"repeat less, and write smaller classes of characters", n, *left, maxSteps)
 	}
+	*left -= n
 	expression, err := regexp.Compile(`^(?:` + *t.Regex + `)$`)
 	if err != nil {
 		return nil, fmt.Errorf("regex: %w", err)
@@ -156,14 +165,24 @@ func (t *Text) compile() (func(string) bool, error) {
 	return expression.MatchString, nil
 }
 
-// maxRegex bounds the steps of a regular expression. Package regexp takes ones of 1 KiB that take 2 s and 200 MiB to compile.
-const maxRegex = 2000
+const (
+	// maxRegex bounds the characters of a regular expression, as the schema does. Parsing one, such as 341 times \PL, takes up to 5 MiB.
+	maxRegex = 1 << 10
+	// maxSteps bounds the regular expressions of a match together. Package regexp takes ones of 1 KiB that take 2 s and 200 MiB to
+	// compile. What is compiled has about 110 bytes for each step.
+	maxSteps = 2000
+	// rangesPerStep take as much memory as a step: the expression has a copy of a class for each of its repetitions.
+	rangesPerStep = 8
+)
 
 // size is how many steps an expression has, up to a million.
 func size(e *syntax.Regexp) int {
 	n := 1
-	if e.Op == syntax.OpLiteral {
+	switch e.Op {
+	case syntax.OpLiteral:
 		n = len(e.Rune)
+	case syntax.OpCharClass:
+		n += len(e.Rune) / (2 * rangesPerStep)
 	}
 	for _, part := range e.Sub {
 		n += size(part)

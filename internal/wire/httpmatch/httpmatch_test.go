@@ -1,6 +1,7 @@
 package httpmatch
 
 import (
+	"runtime"
 	"strings"
 	"testing"
 )
@@ -46,8 +47,11 @@ func TestRegex(t *testing.T) {
 		"a long one":          {regex: strings.Repeat("a", 1024), matches: []string{strings.Repeat("a", 1024)}},
 		"some repetitions":    {regex: "[a-z]{1,63}(/[a-z]{1,63}){0,8}", matches: []string{"a/b"}, not: []string{"a//b"}},
 		"half a bracket":      {regex: "a)|(b", want: "regex: error parsing regexp: unexpected )"},
-		"huge when compiled":  {regex: "(?:" + strings.Repeat(".?", 500) + "){1000}", want: "may have 2000: repeat less"},
-		"huge, and unbounded": {regex: "(?:" + strings.Repeat("ab*", 330) + "){1000,}", want: "may have 2000: repeat less"},
+		"huge when compiled":  {regex: "(?:" + strings.Repeat(".?", 500) + "){1000}", want: "of the match's 2000: repeat less"},
+		"huge, and unbounded": {regex: "(?:" + strings.Repeat("ab*", 330) + "){1000,}", want: "of the match's 2000: repeat less"},
+		"letters":             {regex: `\p{L}{1,10}`, matches: []string{"ä"}, not: []string{"1"}},
+		"large classes":       {regex: `\PL{990}`, want: "write smaller classes of characters"},
+		"too long":            {regex: strings.Repeat("a", 1025), want: "it has 1025 characters, and may have 1024"},
 		"repeated repeats":    {regex: "((a{30}){30})", want: ""},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -66,5 +70,54 @@ func TestRegex(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// conditions returns a match of a path, a method and 16 headers, each with this regular expression.
+func conditions(regex string) *Match {
+	m := &Match{Method: &Text{Regex: &regex}, Path: &Text{Regex: &regex}}
+	for range 16 {
+		m.Headers = append(m.Headers, Header{Name: "a", Text: Text{Regex: &regex}})
+	}
+	return m
+}
+
+// TestRegexesTogether checks that the conditions of a match share one bound.
+func TestRegexesTogether(t *testing.T) {
+	if _, err := conditions("[a-z]{1,50}").Compile(); err != nil {
+		t.Error(err)
+	}
+	_, err := conditions("a{300}").Compile()
+	if want := "headers[1]: regex: it has 600 steps with its repetitions written out, and may have 200 of the match's 2000"; err == nil || !strings.Contains(err.Error(), want) {
+		t.Errorf("error %v, want %q", err, want)
+	}
+}
+
+// TestMatchesTakeBoundedMemory checks the expressions that take the most memory to parse, and to keep.
+func TestMatchesTakeBoundedMemory(t *testing.T) {
+	for name, m := range map[string]*Match{
+		"long repetitions of a class": conditions(`\PL{990}`),
+		"short ones":                  conditions(`\PL`),
+		"many classes":                conditions(strings.Repeat(`\PL`, 341)),
+		"too many classes":            conditions(strings.Repeat(`\PL`, 1000)),
+		"as many as are taken":        {Path: &Text{Regex: new(strings.Repeat(`\PL`, 24))}},
+		"a repeated one":              {Path: &Text{Regex: new(`\PL{23}`)}},
+		"a repeated letter":           {Path: &Text{Regex: new(`a{990}`)}},
+		"a folded class":              {Path: &Text{Regex: new(`(?i)[\x{0}-\x{10ffff}]{990}`)}},
+		"captures":                    {Path: &Text{Regex: new(strings.Repeat("()", 500))}},
+	} {
+		var before, compiled, after runtime.MemStats
+		runtime.GC()
+		runtime.ReadMemStats(&before)
+		matcher, err := m.Compile()
+		runtime.ReadMemStats(&compiled)
+		runtime.GC()
+		runtime.ReadMemStats(&after)
+		kept := max(after.HeapAlloc, before.HeapAlloc) - before.HeapAlloc
+		t.Logf("%s: takes %d KiB, keeps %d KiB, error %v", name, (compiled.TotalAlloc-before.TotalAlloc)>>10, kept>>10, err)
+		if taken := compiled.TotalAlloc - before.TotalAlloc; taken > 12<<20 || kept > 512<<10 {
+			t.Errorf("%s takes %d KiB, and keeps %d KiB", name, taken>>10, kept>>10)
+		}
+		runtime.KeepAlive(matcher)
 	}
 }
