@@ -178,10 +178,9 @@ const (
 // size is how many steps an expression has, up to a million.
 func size(e *syntax.Regexp) int {
 	n := 1
-	switch e.Op {
-	case syntax.OpLiteral:
+	if e.Op == syntax.OpLiteral {
 		n = len(e.Rune)
-	case syntax.OpCharClass:
+	} else if e.Op == syntax.OpCharClass {
 		n += len(e.Rune) / (2 * rangesPerStep)
 	}
 	for _, part := range e.Sub {
