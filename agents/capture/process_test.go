@@ -214,38 +214,99 @@ func TestProcessesShareAnIOUring(t *testing.T) {
 		for when, base := range map[string]int{"before": 7000, "after": 7100} {
 			s := all[uint16(base+i)]
 			// A scan does not find a socket that is registered only.
-			if s == nil || s.reasons[pcapng.ProcessForked]+s.reasons[pcapng.ProcessShared]+s.reasons[pcapng.ProcessUnseen] == 0 || s.right+s.wrong > 0 {
+			if s == nil || s.reasons[pcapng.ProcessForked]+s.reasons[pcapng.ProcessIOUring]+s.reasons[pcapng.ProcessUnseen] == 0 || s.right+s.wrong > 0 {
 				t.Errorf("%s, started %s the capture: %+v", mode, when, s)
 			}
 		}
 	}
 }
 
-// A process with an io_uring of its own, or one without files, has a name. So has one that has shared its io_uring, when the other
-// process has ended.
-func TestProcessesHaveIOUrings(t *testing.T) {
-	w := newSocketWorld(t)
-	const alone, empty, lent, young = 7000, 7001, 7002, 7100
-	w.run(alone, w.program, "ring-alone")
-	w.run(empty, w.program, "ring-empty")
-	stop := startNaming(t, w, preferred())
-	w.run(lent, w.program, "ring-lend")
-	w.run(young, w.program, "ring-alone")
-	path := filepath.Join(w.results, "named.pcapng")
+// A process has a socket in an io_uring only, while another one has a descriptor of the socket. No packet may name that one, before
+// or after scans.
+func TestProcessesBesideAnIOUring(t *testing.T) {
+	modes := []string{"ring-inherited", "ring-received", "ring-taken", "ring-hidden"}
+	for _, mode := range modes {
+		t.Run(mode, func(t *testing.T) {
+			w := newSocketWorld(t)
+			w.run(7000, w.program, mode)
+			w.run(7002, w.program, "all") // has nothing to do with it, which nothing shows
+			stop := startNaming(t, w, preferred())
+			w.run(7100, w.program, mode)
+			w.awaitLast(filepath.Join(w.results, "named.pcapng"), 7100, pcapng.ProcessIOUring)
+			time.Sleep(2 * time.Second) // for some scans
+			all := w.scores(stop().Path)
+			for _, port := range []uint16{7000, 7100, 7006} {
+				if s := all[port]; s == nil || s.reasons[pcapng.ProcessIOUring] == 0 || s.right+s.wrong > 0 {
+					t.Errorf("port %d: %+v", port, s)
+				}
+			}
+		})
+	}
+}
+
+// awaitLast waits until the last packet of a port has a reason.
+func (w *socketWorld) awaitLast(path string, port uint16, reason pcapng.ProcessReason) {
+	w.tb.Helper()
+	var s *score
 	for end := time.Now().Add(60 * time.Second); time.Now().Before(end); time.Sleep(200 * time.Millisecond) {
-		s := w.scores(path)[lent]
-		if s != nil && s.reasons[pcapng.ProcessForked]+s.reasons[pcapng.ProcessShared] > 0 && s.last.Reason == pcapng.ProcessKnown {
-			break
+		if s = w.scores(path)[port]; s != nil && s.last != nil && s.last.Reason == reason {
+			return
 		}
 	}
-	all := w.scores(stop().Path)
-	for _, port := range []uint16{alone, empty, young} {
-		if s := all[port]; s == nil || s.right == 0 || s.wrong > 0 || s.unknown > s.right {
-			t.Errorf("port %d: %+v", port, s)
-		}
+	w.tb.Errorf("port %d: the last packet is not %q: %+v", port, reason, s)
+}
+
+// Names come back when the process with the io_uring has ended.
+func TestProcessesAfterAnIOUring(t *testing.T) {
+	w := newSocketWorld(t)
+	w.run(7000, w.program, "all")
+	const talks = 7006
+	stop := startNaming(t, w, preferred())
+	path := filepath.Join(w.results, "named.pcapng")
+	w.awaitLast(path, talks, pcapng.ProcessKnown)
+	ring := w.run(7100, w.program, "ring-alone")
+	w.awaitLast(path, talks, pcapng.ProcessIOUring)
+	w.awaitLast(path, 7100, pcapng.ProcessKnown)
+	_ = ring.Process.Kill()
+	_ = ring.Wait()
+	w.awaitLast(path, talks, pcapng.ProcessKnown)
+	if s := w.scores(stop().Path)[talks]; s.wrong > 0 {
+		t.Errorf("%+v", s)
 	}
-	if s := all[lent]; s == nil || s.wrong > 0 || s.unknown == 0 || s.last.Reason != pcapng.ProcessKnown {
-		t.Errorf("port %d: %+v", lent, s)
+}
+
+// The only process with an io_uring has a name, and so have all if no files are registered. A process that has shared its io_uring
+// has a name when the other one has ended.
+func TestProcessesHaveIOUrings(t *testing.T) {
+	for mode, reasons := range map[string]map[pcapng.ProcessReason]bool{
+		"ring-alone": nil, "ring-empty": nil, "ring-lend": {pcapng.ProcessForked: true, pcapng.ProcessIOUring: true},
+	} {
+		for when, before := range map[string]bool{"before": true, "after": false} {
+			t.Run(mode+" started "+when+" the capture", func(t *testing.T) {
+				w := newSocketWorld(t)
+				if before {
+					w.run(7000, w.program, mode)
+				}
+				stop := startNaming(t, w, preferred())
+				if !before {
+					w.run(7000, w.program, mode)
+				}
+				w.awaitLast(filepath.Join(w.results, "named.pcapng"), 7000, pcapng.ProcessKnown)
+				time.Sleep(time.Second)
+				s := w.scores(stop().Path)[7000]
+				if s.right == 0 || s.wrong > 0 || s.last.Reason != pcapng.ProcessKnown {
+					t.Errorf("%+v", s)
+				}
+				if reasons == nil && s.unknown > s.right || reasons != nil && s.unknown == 0 {
+					t.Errorf("%d unknown: %+v", s.unknown, s)
+				}
+				for r := range s.reasons {
+					if reasons != nil && !reasons[r] {
+						t.Errorf("packets say %q", r)
+					}
+				}
+			})
+		}
 	}
 }
 

@@ -59,8 +59,11 @@ struct {
 	__type(value, __u64[FIRST_GROUP]);
 } outcomes SEC(".maps");
 
-/* Packets whose process the next scan may find. */
+/* Packets whose process the next scan may find: those with one of these reasons. */
 __u64 doubts = 0;
+
+#define DOUBTFUL (1ULL << REASON_UNSEEN | 1ULL << REASON_FORKED | 1ULL << REASON_PASSED | 1ULL << REASON_SHARED | \
+		  1ULL << REASON_TOO_MANY | 1ULL << REASON_ENDED | 1ULL << REASON_IO_URING | 1ULL << REASON_UNSETTLED)
 
 /* Returns a socket as a number: the verifier forbids arithmetic with the pointer itself. */
 static __always_inline void *plain(struct bpf_sock *sk)
@@ -113,7 +116,7 @@ static __always_inline __u32 slot_by_claim(__u64 claim)
 		return REASON_ENDED;
 	if (p->claim >> 32 != claim >> 32 && p->children)
 		return REASON_FORKED;
-	return blind ? REASON_TOO_MANY : slot_of(claim);
+	return sole && sole != (__u32)claim ? reason_of_doubt() : slot_of(claim);
 }
 
 /* Returns the slot of a socket's claim, if the claim is valid. */
@@ -425,8 +428,7 @@ static __always_inline void count_outcome(__u32 slot)
 
 	if (counts)
 		counts[i & (FIRST_GROUP - 1)]++;
-	if (i == REASON_UNSEEN || i == REASON_FORKED || i == REASON_PASSED || i == REASON_SHARED || i == REASON_TOO_MANY ||
-	    i == REASON_ENDED)
+	if (DOUBTFUL >> (i & (FIRST_GROUP - 1)) & 1)
 		__sync_fetch_and_add(&doubts, 1);
 }
 

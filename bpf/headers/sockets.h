@@ -39,6 +39,19 @@ __u64 listener_pass = 0;
 /* Whether a process was forked that has no record: its own children are not noticed, so that no claim is sure any more. */
 bool blind = false;
 
+/* Whether no scan has had a result for so long that no claim is sure; user space sets it. */
+bool stale = false;
+
+#define NO_PROCESS (~0U)
+
+/*
+ * The only process whose claims are valid, by the lower half of its claim; zero if those of all processes are, and NO_PROCESS if
+ * none is. Programs only narrow it; user space sets it to next_sole when a scan has written, unless blind or stale. next_sole is
+ * what has narrowed it since that scan began.
+ */
+__u32 sole = 0;
+__u32 next_sole = 0;
+
 #pragma clang attribute push(__attribute__((preserve_access_index)), apply_to = record)
 
 struct scm_fp_list {
@@ -159,6 +172,36 @@ struct holding {
 };
 
 const struct holding *holding_type __attribute__((unused));
+
+static __always_inline void narrow_to(__u32 *to, __u32 claim)
+{
+	__u32 before = __sync_val_compare_and_swap(to, 0, claim);
+
+	if (before && before != claim)
+		*(volatile __u32 *)to = NO_PROCESS;
+}
+
+/* Voids the claims of all processes but one, or with NO_PROCESS of all. User space relies on the order. */
+static __always_inline void void_others(__u32 claim)
+{
+	narrow_to(&next_sole, claim);
+	narrow_to(&sole, claim);
+}
+
+/* Voids all claims until the capture ends. */
+static __always_inline void void_all(void)
+{
+	blind = true;
+	void_others(NO_PROCESS);
+}
+
+/* Why a claim is void that is not the one in sole. */
+static __always_inline __u32 reason_of_doubt(void)
+{
+	if (blind)
+		return REASON_TOO_MANY;
+	return stale ? REASON_UNSETTLED : REASON_IO_URING;
+}
 
 /* Whether the socket at an address was passed after a number of passes. */
 static __always_inline bool passed_after(__u64 *address, __u64 before)

@@ -155,18 +155,18 @@ func (s *scanner) scan(deadline time.Time) error {
 	if err := errors.Join(s.get(namedVarPasses, &passes), s.get(namedVarForks, &forks)); err != nil {
 		return err
 	}
-	if err := empty(s.objects.Maps[namedMapUrings]); err != nil {
-		return fmt.Errorf("forget io_urings: %w", err)
-	}
 	s.number++
-	if err := s.set(map[string]any{namedVarScan: s.number, namedVarCommit: false, namedVarScanPasses: s.effective(s.tried, passes)}); err != nil {
+	err := s.set(map[string]any{
+		namedVarScan: s.number, namedVarCommit: false, namedVarScanPasses: s.effective(s.tried, passes), namedVarNextSole: uint32(0),
+	})
+	if err != nil {
 		return err
 	}
 	found, err := s.read(deadline)
 	if err != nil {
 		return err
 	}
-	if err := s.unchanged(forks); err != nil {
+	if err := errors.Join(s.readTasks(deadline), s.unchanged(forks)); err != nil {
 		return err
 	}
 	s.nameContainers(found)
@@ -177,11 +177,47 @@ func (s *scanner) scan(deadline time.Time) error {
 		return err
 	}
 	_, err = s.read(deadline)
-	if err == nil {
-		s.settled = s.tried
-	}
 	s.commits++ // also after some of the claims: the programs must not use what they remember of these sockets
-	return errors.Join(err, s.set(map[string]any{namedVarCommits: s.commits}))
+	if err := errors.Join(err, s.set(map[string]any{namedVarCommits: s.commits})); err != nil {
+		return err
+	}
+	s.settled = s.tried
+	return s.widen()
+}
+
+// noProcess is NO_PROCESS of bpf/headers/sockets.h.
+const noProcess = ^uint32(0)
+
+// widen makes the claims of those processes valid that the scan has found no reason to doubt. A program that narrows them meanwhile
+// changes next_sole first, so that either this sees it, or the program changes sole later.
+func (s *scanner) widen() error {
+	var fence atomic.Uint32
+	for {
+		next, err := s.nextSole()
+		if err != nil {
+			return err
+		}
+		if err := s.set(map[string]any{namedVarSole: next}); err != nil {
+			return err
+		}
+		fence.Add(1) // what follows is read after the write
+		again, err := s.nextSole()
+		if err != nil || again == next {
+			return err
+		}
+	}
+}
+
+// nextSole returns the only process whose claims are valid after a scan.
+func (s *scanner) nextSole() (next uint32, err error) {
+	var blind bool
+	if err := errors.Join(s.get(namedVarNextSole, &next), s.get(namedVarBlind, &blind)); err != nil {
+		return 0, err
+	}
+	if blind {
+		return noProcess, nil
+	}
+	return next, nil
 }
 
 func (s *scanner) set(values map[string]any) error {
@@ -200,6 +236,15 @@ func (s *scanner) read(deadline time.Time) ([]namedHolding, error) {
 		return nil, fmt.Errorf("look for the holders of sockets: %w", explainProcesses(err))
 	}
 	return found, nil
+}
+
+// readTasks runs the scanning program over all threads.
+func (s *scanner) readTasks(deadline time.Time) error {
+	discard := func(r io.Reader) (int64, error) { return io.Copy(io.Discard, r) }
+	if _, err := iterator.Read(s.objects.Programs[namedProgSondeTasks], deadline, discard); err != nil {
+		return fmt.Errorf("look for threads with io_urings: %w", explainProcesses(err))
+	}
+	return nil
 }
 
 // maxHoldings bounds what a scan finds, and so the probe's memory. With more, no scan has a result.

@@ -190,6 +190,21 @@ static int receive_fd(int over)
 	return fd;
 }
 
+static void send_number(int over, int n)
+{
+	if (write(over, &n, sizeof(n)) != sizeof(n))
+		exit(1);
+}
+
+static int receive_number(int over)
+{
+	int n;
+
+	if (read(over, &n, sizeof(n)) != sizeof(n))
+		exit(1);
+	return n;
+}
+
 // Hands a socket to a child that was forked before, and keeps no descriptor of it.
 static void pass(int type)
 {
@@ -363,9 +378,11 @@ static void rename_self(void)
 	}
 }
 
-// Sends by the first registered file of an io_uring, so many times, every 10 ms.
-static void send_by_ring(int ring, int times)
+// Sends by the first registered file of an io_uring, so many times, every 10 ms. With hidden the process has no descriptor of it.
+static void send_by(int ring, int times, int hidden)
 {
+	struct io_uring_rsrc_update self = { .offset = -1, .data = ring };
+	unsigned int flags = IORING_ENTER_GETEVENTS;
 	struct io_uring_params p = { 0 };
 	char text[] = "hello";
 	// The offsets are those of each io_uring of one entry, which its creator has from io_uring_setup.
@@ -377,17 +394,78 @@ static void send_by_ring(int ring, int times)
 	close(other);
 	if (r == MAP_FAILED || c == MAP_FAILED || e == MAP_FAILED)
 		exit(1);
+	if (hidden) {
+		if (syscall(SYS_io_uring_register, ring, IORING_REGISTER_RING_FDS, &self, 1) != 1)
+			exit(1);
+		close(ring);
+		ring = self.offset;
+		flags |= IORING_ENTER_REGISTERED_RING;
+	}
 	for (int i = 0; i < times; i++) {
 		unsigned int tail = *(unsigned int *)(r + p.sq_off.tail);
 
 		*e = (struct io_uring_sqe){ .opcode = IORING_OP_SEND, .flags = IOSQE_FIXED_FILE, .addr = (long)text, .len = 5 };
 		((unsigned int *)(r + p.sq_off.array))[0] = 0;
 		__atomic_store_n((unsigned int *)(r + p.sq_off.tail), tail + 1, __ATOMIC_RELEASE);
-		if (syscall(SYS_io_uring_enter, ring, 1, 1, IORING_ENTER_GETEVENTS, 0, 0) != 1)
+		if (syscall(SYS_io_uring_enter, ring, 1, 1, flags, 0, 0) != 1)
 			exit(1);
 		*(unsigned int *)(c + p.cq_off.head) = *(unsigned int *)(c + p.cq_off.tail);
 		usleep(10000);
 	}
+}
+
+static void send_by_ring(int ring, int times)
+{
+	send_by(ring, times, 0);
+}
+
+static int ring_with(int fd)
+{
+	struct io_uring_params p = { 0 };
+	int r = syscall(SYS_io_uring_setup, 1, &p);
+
+	if (r < 0 || syscall(SYS_io_uring_register, r, IORING_REGISTER_FILES, &fd, 1)) {
+		perror("io_uring");
+		exit(1);
+	}
+	return r;
+}
+
+// A child has this process's socket in an io_uring only, and sends; this process keeps its descriptor. The child inherits the
+// io_uring, or makes its own when it has received or taken the socket. With hidden it has no descriptor of the io_uring.
+static void ring_beside(char how, int hidden)
+{
+	int pair[2], fd = -1, r, child;
+
+	socketpair(AF_UNIX, SOCK_STREAM, 0, pair);
+	if (how == 'i') {
+		fd = connected(SOCK_DGRAM, 0, base);
+		r = ring_with(fd);
+	}
+	child = fork();
+	if (!child) {
+		if (how == 'r')
+			fd = receive_fd(pair[0]);
+		if (how == 't')
+			fd = syscall(SYS_pidfd_getfd, syscall(SYS_pidfd_open, getppid(), 0), receive_number(pair[0]), 0);
+		if (how != 'i')
+			r = ring_with(fd);
+		close(fd);
+		send_number(pair[0], 0); // it has no descriptor of the socket
+		send_by(r, INT_MAX, hidden);
+	}
+	if (how != 'i')
+		fd = connected(SOCK_DGRAM, 0, base);
+	else
+		close(r);
+	if (how == 'r')
+		send_fd(pair[1], fd);
+	if (how == 't')
+		send_number(pair[1], fd);
+	receive_number(pair[1]);
+	says(child, base);
+	ready();
+	waitpid(child, 0, 0);
 }
 
 // Registers a socket with an io_uring, which a child sends with: a copy of this program, or with exec another one. With keep this
@@ -494,6 +572,14 @@ int main(int argc, char **argv)
 		ring_alone(0);
 	else if (!strcmp(argv[1], "ring-empty"))
 		ring_alone(1);
+	else if (!strcmp(argv[1], "ring-inherited"))
+		ring_beside('i', 0);
+	else if (!strcmp(argv[1], "ring-received"))
+		ring_beside('r', 0);
+	else if (!strcmp(argv[1], "ring-taken"))
+		ring_beside('t', 0);
+	else if (!strcmp(argv[1], "ring-hidden"))
+		ring_beside('i', 1);
 	else if (!strcmp(argv[1], "by-ring"))
 		send_by_ring(base, INT_MAX);
 	else if (!strcmp(argv[1], "rename"))
