@@ -248,7 +248,7 @@ func TestProcessesBesideAnIOUring(t *testing.T) {
 func (w *socketWorld) awaitLast(path string, port uint16, reason pcapng.ProcessReason) {
 	w.tb.Helper()
 	var s *score
-	for end := time.Now().Add(60 * time.Second); time.Now().Before(end); time.Sleep(200 * time.Millisecond) {
+	for end := time.Now().Add(3 * time.Minute); time.Now().Before(end); time.Sleep(200 * time.Millisecond) {
 		if s = w.scores(path)[port]; s != nil && s.last != nil && s.last.Reason == reason {
 			return
 		}
@@ -602,6 +602,44 @@ func TestProcessesBesideManyDescriptors(t *testing.T) {
 	w.ask("udp", targetIP, 7002, 20)
 	if s := w.scores(stop().Path)[7002]; s == nil || s.right == 0 || s.wrong+s.unknown > 0 {
 		t.Errorf("packets of a socket that is older than the capture: %+v", s)
+	}
+}
+
+// Forks keep every scan from a result, so that nothing notices who takes a socket. After some seconds packets name no process, the
+// account says why, and names come back when the forks end.
+func TestProcessesThatForkOften(t *testing.T) {
+	w := newSocketWorld(t)
+	privileged.Descriptors(t, 100_000) // so that a scan takes longer than the pause between two forks
+	w.results = t.TempDir()
+	c, err := preferred().engine().Open(&Config{
+		NetNS: w.target, Dir: w.results, Base: "named", Interfaces: []string{"eth0"}, Processes: &backend.Processes{ScanTime: time.Minute},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan Result, 1)
+	go func() { done <- c.Run(ctx) }()
+	path := filepath.Join(w.results, "named.pcapng")
+	forks := w.run(0, w.program, "fork-often")
+	w.run(7000, w.program, "taken")
+	w.awaitLast(path, 7000, pcapng.ProcessUnsettled)
+	wrong := w.scores(path)[7000].wrong
+	time.Sleep(5 * time.Second) // for more such scans
+	if s := w.scores(path)[7000]; s.wrong != wrong || s.right > 0 {
+		t.Errorf("packets name a process: %+v", s)
+	}
+	t.Logf("%d packets named the wrong process before", wrong)
+	_ = forks.Process.Kill()
+	_ = forks.Wait()
+	w.awaitLast(path, 7000, pcapng.ProcessKnown)
+	cancel()
+	r := <-done
+	if p := r.Account.Processes; r.Err != nil || p == nil || !strings.Contains(p.Message, "fork so often") {
+		t.Errorf("%v, account %+v", r.Err, p)
+	}
+	if s := w.scores(path)[7000]; s.wrong != wrong {
+		t.Errorf("packets name the wrong process afterwards: %+v", s)
 	}
 }
 

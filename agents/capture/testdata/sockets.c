@@ -468,6 +468,41 @@ static void ring_beside(char how, int hidden)
 	waitpid(child, 0, 0);
 }
 
+// A child takes this process's socket without a trace, and this process closes it.
+static void taken(void)
+{
+	int pair[2], fd, child;
+
+	socketpair(AF_UNIX, SOCK_STREAM, 0, pair);
+	child = fork();
+	if (!child) {
+		fd = syscall(SYS_pidfd_getfd, syscall(SYS_pidfd_open, getppid(), 0), receive_number(pair[0]), 0);
+		send_number(pair[0], 0);
+		talk((void *)(long)fd);
+	}
+	fd = connected(SOCK_DGRAM, 0, base);
+	send_number(pair[1], fd);
+	receive_number(pair[1]);
+	close(fd);
+	says(child, base);
+	ready();
+	waitpid(child, 0, 0);
+}
+
+// Forks children without end that live for a while.
+static void fork_often(void)
+{
+	signal(SIGCHLD, SIG_IGN);
+	ready();
+	for (;;) {
+		if (!fork()) {
+			usleep(400000);
+			_exit(0);
+		}
+		usleep(2000);
+	}
+}
+
 // Registers a socket with an io_uring, which a child sends with: a copy of this program, or with exec another one. With keep this
 // process keeps its descriptor of the socket. With lend the child ends, and this process sends.
 static void ring(char **argv, int keep, int exec, int lend)
@@ -580,6 +615,10 @@ int main(int argc, char **argv)
 		ring_beside('t', 0);
 	else if (!strcmp(argv[1], "ring-hidden"))
 		ring_beside('i', 1);
+	else if (!strcmp(argv[1], "taken"))
+		taken();
+	else if (!strcmp(argv[1], "fork-often"))
+		fork_often();
 	else if (!strcmp(argv[1], "by-ring"))
 		send_by_ring(base, INT_MAX);
 	else if (!strcmp(argv[1], "rename"))
