@@ -310,6 +310,21 @@ func TestProcessesHaveIOUrings(t *testing.T) {
 	}
 }
 
+// A child shares its parent's descriptors, and uses a socket of the parent. The counts of threads and of users of the descriptors are
+// equal, because a thread has descriptors of its own.
+func TestProcessesShareATableOfFiles(t *testing.T) {
+	w := newSocketWorld(t)
+	program := w.run(7000, w.program, "share-table")
+	stop := startNaming(t, w, preferred())
+	if err := program.Process.Signal(unix.SIGUSR1); err != nil {
+		t.Fatal(err)
+	}
+	w.awaitLast(filepath.Join(w.results, "named.pcapng"), 7000, pcapng.ProcessShared)
+	if s := w.scores(stop().Path)[7000]; s.right+s.wrong > 0 {
+		t.Errorf("%+v", s)
+	}
+}
+
 // TestRightsForProcesses has a probe with the capabilities that each probe has.
 func TestRightsForProcesses(t *testing.T) {
 	t.Parallel()

@@ -26,6 +26,8 @@ int BPF_PROG(sonde_fork, struct task_struct *from, struct task_struct *to)
 		return 0;
 	p = process_of(parent);
 	c = process_of(child);
+	if (p && c && has_same_files(parent, child))
+		p->tables = c->tables = ALWAYS;
 	if (p) {
 		__sync_fetch_and_add(&p->children, 1);
 		__sync_fetch_and_add(&p->claim, 1ULL << 32);

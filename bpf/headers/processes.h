@@ -142,6 +142,8 @@ struct process {
 	__u32 named;	/* whether it has options */
 	__u32 uid;	/* in its options */
 	__u32 rings;	/* whether it has registered files with an io_uring (uring_files.h) */
+	__u32 tables;	/* the last scan that has found that it may share a table of files, or ALWAYS (sockets.h) */
+	__u32 spare;
 	struct options options[2];
 };
 
@@ -246,7 +248,7 @@ static __always_inline struct process *take_record(__u32 *slot)
 		p = record_at(*slot);
 		if (p && !__sync_val_compare_and_swap(&p->used, 0, 1)) {
 			p->claim = (__u32)(p->claim + SLOTS) | *slot; /* the next generation */
-			p->parent = p->children = p->named = p->scan = p->rings = 0;
+			p->parent = p->children = p->named = p->scan = p->rings = p->tables = 0;
 			p->forked = 0;
 			p->options[0].length = p->options[1].length = 0; /* of the record's former process */
 			return p;

@@ -43,6 +43,7 @@ bool blind = false;
 bool stale = false;
 
 #define NO_PROCESS (~0U)
+#define ALWAYS (~0U)
 
 /*
  * The only process whose claims are valid, by the lower half of its claim; zero if those of all processes are, and NO_PROCESS if
@@ -103,6 +104,7 @@ struct signal_struct___threads {
 struct task_struct___files {
 	struct files_struct___users *files;
 	struct signal_struct___threads *signal;
+	struct task_struct___files *group_leader;
 };
 
 struct nsproxy {
@@ -234,12 +236,46 @@ static __always_inline void note_net(struct task_struct___process *task)
 		net_address = (__u64)net;
 }
 
-/* Whether another process may have the same table of files (CLONE_FILES without CLONE_THREAD), and so each new socket. */
+/*
+ * Whether another process may have the same table of files (CLONE_FILES without CLONE_THREAD), and so each new socket. Threads with
+ * tables of their own hide such a process in the count, so a scan and each fork note more in the process's record.
+ */
 static __always_inline bool shares_files(struct task_struct___process *task)
 {
 	struct task_struct___files *t = (void *)task;
+	__u32 tgid = BPF_CORE_READ(task, tgid), *slot;
+	struct process *p;
 
-	return BPF_CORE_READ(t, files, count.counter) > BPF_CORE_READ(t, signal, nr_threads);
+	if (BPF_CORE_READ(t, files, count.counter) > BPF_CORE_READ(t, signal, nr_threads))
+		return true;
+	slot = bpf_map_lookup_elem(&processes, &tgid);
+	p = slot ? record_at(*slot) : 0;
+	return p && p->tables && (p->tables == ALWAYS || p->tables + 1 >= scan);
+}
+
+/* Notes a process in a scan of threads, if one has a table of files of its own, or the process may share one. */
+static __always_inline void see_table(struct task_struct___process *task)
+{
+	struct task_struct___files *t = (void *)task, *leader = BPF_CORE_READ(t, group_leader);
+	struct files_struct___users *files = BPF_CORE_READ(t, files);
+	struct process *p;
+
+	if (!files || (files == BPF_CORE_READ(leader, files) &&
+		       BPF_CORE_READ(files, count.counter) <= BPF_CORE_READ(t, signal, nr_threads)))
+		return;
+	if (!is_pods(task))
+		return;
+	p = process_of(task);
+	if (p && p->tables != ALWAYS)
+		p->tables = scan;
+}
+
+/* Whether a new process has its parent's table of files, and not a copy. */
+static __always_inline bool has_same_files(struct task_struct___process *parent, struct task_struct___process *child)
+{
+	struct files_struct___users *files = BPF_CORE_READ((struct task_struct___files *)child, files);
+
+	return files && files == BPF_CORE_READ((struct task_struct___files *)parent, files);
 }
 
 /* Whether a socket is an IP socket of the Pod's network namespace. */

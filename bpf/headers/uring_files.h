@@ -6,7 +6,7 @@
  * captures that name processes (docs/adr/0021-processes.md).
  *
  * sonde_register  tp_btf/io_uring_register: a process may have registered files. Left out where the kernel has no io_uring.
- * sonde_tasks     iter/task, Linux 5.12: runs once for a scan, after sonde_scan.
+ * sonde_tasks     iter/task, Linux 5.12: runs once for a scan, before sonde_scan. It also looks for shared tables of files (sockets.h).
  *
  * Input: files that an exec keeps (process_events.h), and that a scan finds (scan.h). Output: the only process with claims, in
  * sole. Lost: an io_uring of another Pod's process; one that a process gets by pidfd_getfd(2) is noticed by the next scan; one that
@@ -160,6 +160,7 @@ int sonde_tasks(struct bpf_iter__task *ctx)
 	if (p && p->rings)
 		note_ring(p);
 	see_registered((void *)task);
+	see_table((void *)task);
 	return 0;
 }
 

@@ -86,6 +86,8 @@ type namedProcess struct {
 	Named     uint32
 	Uid       uint32
 	Rings     uint32
+	Tables    uint32
+	Spare     uint32
 	Options   [2]struct {
 		_      structs.HostLayout
 		Length uint32

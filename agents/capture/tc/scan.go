@@ -201,11 +201,14 @@ func (s *scanner) scan(deadline time.Time) error {
 	if err != nil {
 		return err
 	}
+	if err := s.readTasks(deadline); err != nil {
+		return err
+	}
 	found, err := s.read(deadline)
 	if err != nil {
 		return err
 	}
-	if err := errors.Join(s.readTasks(deadline), s.unchanged(forks)); err != nil {
+	if err := s.unchanged(forks); err != nil {
 		return err
 	}
 	s.nameContainers(found)
@@ -287,7 +290,7 @@ func (s *scanner) read(deadline time.Time) ([]namedHolding, error) {
 func (s *scanner) readTasks(deadline time.Time) error {
 	discard := func(r io.Reader) (int64, error) { return io.Copy(io.Discard, r) }
 	if _, err := iterator.Read(s.objects.Programs[namedProgSondeTasks], deadline, discard); err != nil {
-		return fmt.Errorf("look for threads with io_urings: %w", explainProcesses(err))
+		return fmt.Errorf("look for threads with io_urings or files of their own: %w", explainProcesses(err))
 	}
 	return nil
 }

@@ -287,6 +287,41 @@ static void clone_files(void)
 	echo_udp((void *)100L);
 }
 
+static void *wait_with_a_table(void *arg)
+{
+	unshare(CLONE_FILES);
+	__atomic_store_n((int *)arg, 1, __ATOMIC_RELEASE);
+	for (;;)
+		pause();
+	return 0;
+}
+
+// A child that shares this process's descriptors uses a socket of it. As a thread has descriptors of its own, as many have them as
+// there are threads.
+static void share_table(void)
+{
+	static int apart;
+	int child, fd, pair[2], got;
+	sigset_t begin;
+
+	sigemptyset(&begin);
+	sigaddset(&begin, SIGUSR1);
+	pthread_sigmask(SIG_BLOCK, &begin, 0);
+	socketpair(AF_UNIX, SOCK_STREAM, 0, pair);
+	start(wait_with_a_table, (long)&apart);
+	while (!__atomic_load_n(&apart, __ATOMIC_ACQUIRE))
+		usleep(100);
+	child = syscall(SYS_clone, CLONE_FILES | SIGCHLD, 0, 0, 0, 0);
+	if (!child)
+		talk((void *)(long)receive_number(pair[0]));
+	says(child, base);
+	ready();
+	sigwait(&begin, &got); // until the capture has begun
+	fd = connected(SOCK_DGRAM, 0, base);
+	send_number(pair[1], fd);
+	waitpid(child, 0, 0);
+}
+
 // Two processes accept connections of one listener.
 static void prefork(void)
 {
@@ -615,6 +650,8 @@ int main(int argc, char **argv)
 		ring_beside('t', 0);
 	else if (!strcmp(argv[1], "ring-hidden"))
 		ring_beside('i', 1);
+	else if (!strcmp(argv[1], "share-table"))
+		share_table();
 	else if (!strcmp(argv[1], "taken"))
 		taken();
 	else if (!strcmp(argv[1], "fork-often"))
