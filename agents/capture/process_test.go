@@ -500,6 +500,36 @@ func TestNoProcess(t *testing.T) {
 	}
 }
 
+// Rules of a device run after the capture, and can change the port of a packet. Packets of a socket without a connection do not name its
+// process then, also if the socket is remembered.
+func TestRulesOfADevice(t *testing.T) {
+	t.Parallel()
+	w := newSocketWorld(t)
+	w.run(7000, w.program, "all")
+	w.run(7010, w.program, "all")
+	stop := startNaming(t, w, preferred())
+	const before, after = 5, 20
+	w.ask("udp", targetIP, 7002, before)
+	nft := exec.Command("nft", `add table netdev t; add chain netdev t c { type filter hook ingress device "eth0" priority 0; }; `+
+		`add rule netdev t c udp dport 7002 udp dport set 7012`)
+	nft.Stderr = os.Stderr
+	if err := links.InNetNS(int(w.target.Fd()), nft.Run); err != nil {
+		t.Fatalf("add a rule (make deps installs nft): %v", err)
+	}
+	for range after {
+		w.sendFrames(t, udpFrame(w.mac(t, w.target, "eth0"), targetIP, 7002))
+	}
+	got := map[pcapng.ProcessReason]int{}
+	eachPacket(t, stop().Path, func(p *pcapng.Packet) {
+		if ports, ok := portsOf(p.Data); ok && ports[1] == 7002 {
+			got[p.Process.Reason]++
+		}
+	})
+	if diff := cmp.Diff(map[pcapng.ProcessReason]int{pcapng.ProcessKnown: before, pcapng.ProcessNetfilter: after}, got); diff != "" {
+		t.Errorf("packets to the port (-want +got):\n%s", diff)
+	}
+}
+
 // forward makes the target a router to a network behind the peer.
 func (n *testNet) forward(t *testing.T, network string) {
 	t.Helper()

@@ -221,7 +221,7 @@ static __always_inline __u32 slot_of_found(struct __sk_buff *skb, struct bpf_soc
 	if (!full)
 		return REASON_CLOSED;
 	if (!full->dst_port) { /* not connected: its port alone has decided */
-		if (has_rules(key->ipv4))
+		if (has_rules(skb, key->ipv4))
 			return REASON_NETFILTER;
 		if (is_forwarded(skb, key))
 			return REASON_NO_RECEIVER;
@@ -239,7 +239,7 @@ static __always_inline __u32 slot_of_receiver(struct __sk_buff *skb, struct flow
 	__u32 size = key->ipv4 ? sizeof(key->tuple.ipv4) : sizeof(key->tuple.ipv6), slot;
 	struct bpf_sock *sk;
 
-	slot = recall(key);
+	slot = recall(skb, key);
 	if (slot)
 		return slot;
 	if (key->protocol == IPPROTO_TCP)
@@ -247,7 +247,7 @@ static __always_inline __u32 slot_of_receiver(struct __sk_buff *skb, struct flow
 	else
 		sk = bpf_sk_lookup_udp(skb, &key->tuple, size, CURRENT_NETNS, 0);
 	if (!sk)
-		return has_rules(key->ipv4) ? REASON_NETFILTER : REASON_NO_RECEIVER;
+		return has_rules(skb, key->ipv4) ? REASON_NETFILTER : REASON_NO_RECEIVER;
 	slot = slot_of_found(skb, sk, key);
 	bpf_sk_release(sk);
 	return slot;
