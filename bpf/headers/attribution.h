@@ -408,10 +408,15 @@ static __always_inline void describe(struct description *d, __u32 slot)
 /* Whether the options are still those that describe() has found. A process that renames itself twice has others written in their place. */
 static __always_inline bool is_current(struct description *d)
 {
-	__u32 barrier = 0;
+	__u32 none = 0;
 
-	__sync_fetch_and_add(&barrier, 0); /* what was copied was read before */
-	return *(volatile __u32 *)&d->record->current == d->current + barrier;
+	/* What was copied was read before. x86 keeps the order of loads; elsewhere an atomic operation is the only full barrier. */
+#if defined(__TARGET_ARCH_x86)
+	barrier();
+#else
+	__sync_fetch_and_add(&none, 0);
+#endif
+	return *(volatile __u32 *)&d->record->current == d->current + none;
 }
 
 /* The slot of a packet whose process has become unknown. */
