@@ -214,38 +214,114 @@ func TestProcessesShareAnIOUring(t *testing.T) {
 		for when, base := range map[string]int{"before": 7000, "after": 7100} {
 			s := all[uint16(base+i)]
 			// A scan does not find a socket that is registered only.
-			if s == nil || s.reasons[pcapng.ProcessForked]+s.reasons[pcapng.ProcessShared]+s.reasons[pcapng.ProcessUnseen] == 0 || s.right+s.wrong > 0 {
+			if s == nil || s.reasons[pcapng.ProcessForked]+s.reasons[pcapng.ProcessIOUring]+s.reasons[pcapng.ProcessUnseen] == 0 || s.right+s.wrong > 0 {
 				t.Errorf("%s, started %s the capture: %+v", mode, when, s)
 			}
 		}
 	}
 }
 
-// A process with an io_uring of its own, or one without files, has a name. So has one that has shared its io_uring, when the other
-// process has ended.
-func TestProcessesHaveIOUrings(t *testing.T) {
+// A process has a socket in an io_uring only, while another one has a descriptor of the socket. No packet may name that one, before
+// or after scans.
+func TestProcessesBesideAnIOUring(t *testing.T) {
+	modes := []string{"ring-inherited", "ring-received", "ring-taken", "ring-hidden"}
+	for _, mode := range modes {
+		t.Run(mode, func(t *testing.T) {
+			w := newSocketWorld(t)
+			w.run(7000, w.program, mode)
+			w.run(7002, w.program, "all") // has nothing to do with it, which nothing shows
+			stop := startNaming(t, w, preferred())
+			w.run(7100, w.program, mode)
+			w.awaitLast(filepath.Join(w.results, "named.pcapng"), 7100, pcapng.ProcessIOUring)
+			time.Sleep(2 * time.Second) // for some scans
+			all := w.scores(stop().Path)
+			for _, port := range []uint16{7000, 7100, 7006} {
+				if s := all[port]; s == nil || s.reasons[pcapng.ProcessIOUring] == 0 || s.right+s.wrong > 0 {
+					t.Errorf("port %d: %+v", port, s)
+				}
+			}
+		})
+	}
+}
+
+// awaitLast waits until the last packet of a port has a reason.
+func (w *socketWorld) awaitLast(path string, port uint16, reason pcapng.ProcessReason) {
+	w.tb.Helper()
+	var s *score
+	for end := time.Now().Add(3 * time.Minute); time.Now().Before(end); time.Sleep(200 * time.Millisecond) {
+		if s = w.scores(path)[port]; s != nil && s.last != nil && s.last.Reason == reason {
+			return
+		}
+	}
+	w.tb.Errorf("port %d: the last packet is not %q: %+v", port, reason, s)
+}
+
+// Names come back when the process with the io_uring has ended.
+func TestProcessesAfterAnIOUring(t *testing.T) {
 	w := newSocketWorld(t)
-	const alone, empty, lent, young = 7000, 7001, 7002, 7100
-	w.run(alone, w.program, "ring-alone")
-	w.run(empty, w.program, "ring-empty")
+	w.run(7000, w.program, "all")
+	const talks = 7006
 	stop := startNaming(t, w, preferred())
-	w.run(lent, w.program, "ring-lend")
-	w.run(young, w.program, "ring-alone")
 	path := filepath.Join(w.results, "named.pcapng")
-	for end := time.Now().Add(60 * time.Second); time.Now().Before(end); time.Sleep(200 * time.Millisecond) {
-		s := w.scores(path)[lent]
-		if s != nil && s.reasons[pcapng.ProcessForked]+s.reasons[pcapng.ProcessShared] > 0 && s.last.Reason == pcapng.ProcessKnown {
-			break
+	w.awaitLast(path, talks, pcapng.ProcessKnown)
+	ring := w.run(7100, w.program, "ring-alone")
+	w.awaitLast(path, talks, pcapng.ProcessIOUring)
+	w.awaitLast(path, 7100, pcapng.ProcessKnown)
+	_ = ring.Process.Kill()
+	_ = ring.Wait()
+	w.awaitLast(path, talks, pcapng.ProcessKnown)
+	if s := w.scores(stop().Path)[talks]; s.wrong > 0 {
+		t.Errorf("%+v", s)
+	}
+}
+
+// The only process with an io_uring has a name, and so have all if no files are registered. A process that has shared its io_uring
+// has a name when the other one has ended.
+func TestProcessesHaveIOUrings(t *testing.T) {
+	for mode, reasons := range map[string]map[pcapng.ProcessReason]bool{
+		"ring-alone": nil, "ring-empty": nil, "ring-lend": {pcapng.ProcessForked: true, pcapng.ProcessIOUring: true},
+	} {
+		for when, before := range map[string]bool{"before": true, "after": false} {
+			t.Run(mode+" started "+when+" the capture", func(t *testing.T) {
+				w := newSocketWorld(t)
+				if before {
+					w.run(7000, w.program, mode)
+				}
+				stop := startNaming(t, w, preferred())
+				if !before {
+					w.run(7000, w.program, mode)
+				}
+				w.awaitLast(filepath.Join(w.results, "named.pcapng"), 7000, pcapng.ProcessKnown)
+				time.Sleep(time.Second)
+				s := w.scores(stop().Path)[7000]
+				if s.right == 0 || s.wrong > 0 || s.last.Reason != pcapng.ProcessKnown {
+					t.Errorf("%+v", s)
+				}
+				if reasons == nil && s.unknown > s.right || reasons != nil && !before && s.unknown == 0 {
+					t.Errorf("%d unknown: %+v", s.unknown, s)
+				}
+				for r := range s.reasons {
+					if reasons != nil && !reasons[r] {
+						t.Errorf("packets say %q", r)
+					}
+				}
+			})
 		}
 	}
-	all := w.scores(stop().Path)
-	for _, port := range []uint16{alone, empty, young} {
-		if s := all[port]; s == nil || s.right == 0 || s.wrong > 0 || s.unknown > s.right {
-			t.Errorf("port %d: %+v", port, s)
-		}
+}
+
+// A child shares its parent's descriptors, and uses a socket of the parent. The counts of threads and of users of the descriptors are
+// equal, because a thread has descriptors of its own.
+func TestProcessesShareATableOfFiles(t *testing.T) {
+	w := newSocketWorld(t)
+	program := w.run(7000, w.program, "share-table")
+	stop := startNaming(t, w, preferred())
+	if err := program.Process.Signal(unix.SIGUSR1); err != nil {
+		t.Fatal(err)
 	}
-	if s := all[lent]; s == nil || s.wrong > 0 || s.unknown == 0 || s.last.Reason != pcapng.ProcessKnown {
-		t.Errorf("port %d: %+v", lent, s)
+	w.awaitLast(filepath.Join(w.results, "named.pcapng"), 7000, pcapng.ProcessShared)
+	if s := w.scores(stop().Path)[7000]; s.right+s.wrong > 0 {
+		t.Errorf("%+v", s)
 	}
 }
 
@@ -424,6 +500,36 @@ func TestNoProcess(t *testing.T) {
 	}
 }
 
+// Rules of a device run after the capture, and can change the port of a packet. Packets of a socket without a connection do not name its
+// process then, also if the socket is remembered.
+func TestRulesOfADevice(t *testing.T) {
+	t.Parallel()
+	w := newSocketWorld(t)
+	w.run(7000, w.program, "all")
+	w.run(7010, w.program, "all")
+	stop := startNaming(t, w, preferred())
+	const before, after = 5, 20
+	w.ask("udp", targetIP, 7002, before)
+	nft := exec.Command("nft", `add table netdev t; add chain netdev t c { type filter hook ingress device "eth0" priority 0; }; `+
+		`add rule netdev t c udp dport 7002 udp dport set 7012`)
+	nft.Stderr = os.Stderr
+	if err := links.InNetNS(int(w.target.Fd()), nft.Run); err != nil {
+		t.Fatalf("add a rule (make deps installs nft): %v", err)
+	}
+	for range after {
+		w.sendFrames(t, udpFrame(w.mac(t, w.target, "eth0"), targetIP, 7002))
+	}
+	got := map[pcapng.ProcessReason]int{}
+	eachPacket(t, stop().Path, func(p *pcapng.Packet) {
+		if ports, ok := portsOf(p.Data); ok && ports[1] == 7002 {
+			got[p.Process.Reason]++
+		}
+	})
+	if diff := cmp.Diff(map[pcapng.ProcessReason]int{pcapng.ProcessKnown: before, pcapng.ProcessNetfilter: after}, got); diff != "" {
+		t.Errorf("packets to the port (-want +got):\n%s", diff)
+	}
+}
+
 // forward makes the target a router to a network behind the peer.
 func (n *testNet) forward(t *testing.T, network string) {
 	t.Helper()
@@ -541,6 +647,44 @@ func TestProcessesBesideManyDescriptors(t *testing.T) {
 	w.ask("udp", targetIP, 7002, 20)
 	if s := w.scores(stop().Path)[7002]; s == nil || s.right == 0 || s.wrong+s.unknown > 0 {
 		t.Errorf("packets of a socket that is older than the capture: %+v", s)
+	}
+}
+
+// Forks keep every scan from a result, so that nothing notices who takes a socket. After some seconds packets name no process, the
+// account says why, and names come back when the forks end.
+func TestProcessesThatForkOften(t *testing.T) {
+	w := newSocketWorld(t)
+	privileged.Descriptors(t, 100_000) // so that a scan takes longer than the pause between two forks
+	w.results = t.TempDir()
+	c, err := preferred().engine().Open(&Config{
+		NetNS: w.target, Dir: w.results, Base: "named", Interfaces: []string{"eth0"}, Processes: &backend.Processes{ScanTime: time.Minute},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan Result, 1)
+	go func() { done <- c.Run(ctx) }()
+	path := filepath.Join(w.results, "named.pcapng")
+	forks := w.run(0, w.program, "fork-often")
+	w.run(7000, w.program, "taken")
+	w.awaitLast(path, 7000, pcapng.ProcessUnsettled)
+	wrong := w.scores(path)[7000].wrong
+	time.Sleep(5 * time.Second) // for more such scans
+	if s := w.scores(path)[7000]; s.wrong != wrong || s.right > 0 {
+		t.Errorf("packets name a process: %+v", s)
+	}
+	t.Logf("%d packets named the wrong process before", wrong)
+	_ = forks.Process.Kill()
+	_ = forks.Wait()
+	w.awaitLast(path, 7000, pcapng.ProcessKnown)
+	cancel()
+	r := <-done
+	if p := r.Account.Processes; r.Err != nil || p == nil || !strings.Contains(p.Message, "fork so often") {
+		t.Errorf("%v, account %+v", r.Err, p)
+	}
+	if s := w.scores(path)[7000]; s.wrong != wrong {
+		t.Errorf("packets name the wrong process afterwards: %+v", s)
 	}
 }
 

@@ -16,6 +16,7 @@ import (
 	"github.com/sonde-operator/sonde/agents/trace/decode"
 	"github.com/sonde-operator/sonde/agents/trace/kernel"
 	"github.com/sonde-operator/sonde/agents/trace/output"
+	"github.com/sonde-operator/sonde/test/privileged"
 )
 
 // uringGroups are all groups that have operations of io_urings.
@@ -129,6 +130,7 @@ func TestIOUring(t *testing.T) {
 		"reused": append([]string{"openat DIR/file without a result"}, multishotOperations...),
 	}
 	pod := newTestPod(t)
+	privileged.RegisterFiles(t)
 	processes := map[string]*held{}
 	for variant := range variants {
 		processes[variant] = pod.hold(t, "", program, variant, "file")

@@ -59,8 +59,11 @@ struct {
 	__type(value, __u64[FIRST_GROUP]);
 } outcomes SEC(".maps");
 
-/* Packets whose process the next scan may find. */
+/* Packets whose process the next scan may find: those with one of these reasons. */
 __u64 doubts = 0;
+
+#define DOUBTFUL (1ULL << REASON_UNSEEN | 1ULL << REASON_FORKED | 1ULL << REASON_PASSED | 1ULL << REASON_SHARED | \
+		  1ULL << REASON_TOO_MANY | 1ULL << REASON_ENDED | 1ULL << REASON_IO_URING | 1ULL << REASON_UNSETTLED)
 
 /* Returns a socket as a number: the verifier forbids arithmetic with the pointer itself. */
 static __always_inline void *plain(struct bpf_sock *sk)
@@ -113,7 +116,7 @@ static __always_inline __u32 slot_by_claim(__u64 claim)
 		return REASON_ENDED;
 	if (p->claim >> 32 != claim >> 32 && p->children)
 		return REASON_FORKED;
-	return blind ? REASON_TOO_MANY : slot_of(claim);
+	return sole && sole != (__u32)claim ? reason_of_doubt() : slot_of(claim);
 }
 
 /* Returns the slot of a socket's claim, if the claim is valid. */
@@ -218,7 +221,7 @@ static __always_inline __u32 slot_of_found(struct __sk_buff *skb, struct bpf_soc
 	if (!full)
 		return REASON_CLOSED;
 	if (!full->dst_port) { /* not connected: its port alone has decided */
-		if (has_rules(key->ipv4))
+		if (has_rules(skb, key->ipv4))
 			return REASON_NETFILTER;
 		if (is_forwarded(skb, key))
 			return REASON_NO_RECEIVER;
@@ -236,7 +239,7 @@ static __always_inline __u32 slot_of_receiver(struct __sk_buff *skb, struct flow
 	__u32 size = key->ipv4 ? sizeof(key->tuple.ipv4) : sizeof(key->tuple.ipv6), slot;
 	struct bpf_sock *sk;
 
-	slot = recall(key);
+	slot = recall(skb, key);
 	if (slot)
 		return slot;
 	if (key->protocol == IPPROTO_TCP)
@@ -244,7 +247,7 @@ static __always_inline __u32 slot_of_receiver(struct __sk_buff *skb, struct flow
 	else
 		sk = bpf_sk_lookup_udp(skb, &key->tuple, size, CURRENT_NETNS, 0);
 	if (!sk)
-		return has_rules(key->ipv4) ? REASON_NETFILTER : REASON_NO_RECEIVER;
+		return has_rules(skb, key->ipv4) ? REASON_NETFILTER : REASON_NO_RECEIVER;
 	slot = slot_of_found(skb, sk, key);
 	bpf_sk_release(sk);
 	return slot;
@@ -405,10 +408,15 @@ static __always_inline void describe(struct description *d, __u32 slot)
 /* Whether the options are still those that describe() has found. A process that renames itself twice has others written in their place. */
 static __always_inline bool is_current(struct description *d)
 {
-	__u32 barrier = 0;
+	__u32 none = 0;
 
-	__sync_fetch_and_add(&barrier, 0); /* what was copied was read before */
-	return *(volatile __u32 *)&d->record->current == d->current + barrier;
+	/* What was copied was read before. x86 keeps the order of loads; elsewhere an atomic operation is the only full barrier. */
+#if defined(__TARGET_ARCH_x86)
+	barrier();
+#else
+	__sync_fetch_and_add(&none, 0);
+#endif
+	return *(volatile __u32 *)&d->record->current == d->current + none;
 }
 
 /* The slot of a packet whose process has become unknown. */
@@ -425,8 +433,7 @@ static __always_inline void count_outcome(__u32 slot)
 
 	if (counts)
 		counts[i & (FIRST_GROUP - 1)]++;
-	if (i == REASON_UNSEEN || i == REASON_FORKED || i == REASON_PASSED || i == REASON_SHARED || i == REASON_TOO_MANY ||
-	    i == REASON_ENDED)
+	if (DOUBTFUL >> (i & (FIRST_GROUP - 1)) & 1)
 		__sync_fetch_and_add(&doubts, 1);
 }
 

@@ -65,7 +65,17 @@ struct sock_common___flow {
 	} skc_cookie;
 };
 
+struct net_device___nf {
+	void *nf_hooks_ingress;
+};
+
+struct sk_buff___device {
+	struct net_device___nf *dev;
+};
+
 #pragma clang attribute pop
+
+extern void *bpf_cast_to_kern_ctx(void *object) __ksym __weak;
 
 /* From Linux 6.3 the programs load the kernel's memory directly. A helper for each load takes as long as all else together. */
 extern void *bpf_rdonly_cast(const void *object, __u32 type) __ksym __weak;
@@ -135,11 +145,28 @@ static __always_inline struct flow *flow_of(__u64 *k)
 	return bpf_map_lookup_elem(&flows, &i);
 }
 
+/* Whether the device that has received a packet has rules, which run after programs at tc. */
+static __always_inline bool has_ingress_rules(struct __sk_buff *skb)
+{
+	struct sk_buff___device *s = 0;
+
+	if (!bpf_core_field_exists(((struct net_device___nf *)0)->nf_hooks_ingress))
+		return false;
+	if (bpf_rdonly_cast && bpf_cast_to_kern_ctx) {
+		s = bpf_cast_to_kern_ctx(skb);
+		return s->dev->nf_hooks_ingress;
+	}
+	bpf_probe_read_kernel(&s, sizeof(s), &skb);
+	return BPF_CORE_READ(s, dev, nf_hooks_ingress);
+}
+
 /* Whether rules of netfilter may change the receiver of packets before sockets are looked up. */
-static __always_inline bool has_rules(bool ipv4)
+static __always_inline bool has_rules(struct __sk_buff *skb, bool ipv4)
 {
 	struct net___nf *net = (void *)net_address;
 
+	if (has_ingress_rules(skb))
+		return true;
 	if (!bpf_core_field_exists(net->nf))
 		return false;
 	if (!net)
@@ -188,7 +215,7 @@ static __always_inline void remember(struct flow_key *key, struct bpf_sock *sk, 
 }
 
 /* Returns the slot of the remembered socket of a flow; zero if it is not known any more. */
-static __always_inline __u32 recall(struct flow_key *key)
+static __always_inline __u32 recall(struct __sk_buff *skb, struct flow_key *key)
 {
 	struct bound b = {};
 	struct flow *f;
@@ -203,7 +230,7 @@ static __always_inline __u32 recall(struct flow_key *key)
 	read_bound(&b, f->socket);
 	if (!is_same(&b, &f->bound))
 		return 0;
-	if (!b.remote_port && has_rules(key->ipv4))
+	if (!b.remote_port && has_rules(skb, key->ipv4))
 		return REASON_NETFILTER;
 	if (b.remote_port && key->protocol != IPPROTO_TCP &&
 	    (b.remote_ip4 != key->tuple.ipv4.saddr || b.remote_port != key->tuple.ipv4.sport))

@@ -26,6 +26,8 @@ int BPF_PROG(sonde_fork, struct task_struct *from, struct task_struct *to)
 		return 0;
 	p = process_of(parent);
 	c = process_of(child);
+	if (p && c && has_same_files(parent, child))
+		p->tables = c->tables = ALWAYS;
 	if (p) {
 		__sync_fetch_and_add(&p->children, 1);
 		__sync_fetch_and_add(&p->claim, 1ULL << 32);
@@ -34,7 +36,7 @@ int BPF_PROG(sonde_fork, struct task_struct *from, struct task_struct *to)
 		c->parent = p ? (__u32)p->claim : 0;
 		c->forked = __sync_fetch_and_add(&forks, 1) + 1;
 	} else {
-		blind = true;
+		void_all();
 	}
 	return 0;
 }
@@ -124,7 +126,7 @@ int BPF_PROG(sonde_end, struct task_struct *task)
 		return 0;
 	if (bpf_map_delete_elem(&processes, &tgid)) /* another of the last threads was here first */
 		return 0;
-	if (p->parent && p->children <= !!p->shares) /* else its children may hold the parent's sockets */
+	if (p->parent && !p->children) /* else its children may hold the parent's sockets */
 		release(p);
 	p->used = 0;
 	return 0;

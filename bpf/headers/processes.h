@@ -61,6 +61,8 @@ enum reason {
 	REASON_BALANCED,	/* a program chooses among sockets of one port */
 	REASON_TOO_MANY,
 	REASON_ENDED,	/* the socket's process ended long ago */
+	REASON_IO_URING,	/* another process may have it in an io_uring */
+	REASON_UNSETTLED,	/* scans have had no result for long */
 	REASON_COUNT,
 };
 
@@ -139,7 +141,9 @@ struct process {
 	__u32 current;	/* the lowest bit is the index of valid options */
 	__u32 named;	/* whether it has options */
 	__u32 uid;	/* in its options */
-	__u32 shares;	/* the last scan that has found it to share an io_uring (uring_files.h) */
+	__u32 rings;	/* whether it has registered files with an io_uring (uring_files.h) */
+	__u32 tables;	/* the last scan that has found that it may share a table of files, or ALWAYS (sockets.h) */
+	__u32 spare;
 	struct options options[2];
 };
 
@@ -244,7 +248,7 @@ static __always_inline struct process *take_record(__u32 *slot)
 		p = record_at(*slot);
 		if (p && !__sync_val_compare_and_swap(&p->used, 0, 1)) {
 			p->claim = (__u32)(p->claim + SLOTS) | *slot; /* the next generation */
-			p->parent = p->children = p->named = p->scan = p->shares = 0;
+			p->parent = p->children = p->named = p->scan = p->rings = p->tables = 0;
 			p->forked = 0;
 			p->options[0].length = p->options[1].length = 0; /* of the record's former process */
 			return p;
@@ -368,8 +372,6 @@ static __always_inline __u64 claim_of(struct task_struct___process *t)
 	p = process_of(t);
 	if (!p)
 		return REASON_TOO_MANY;
-	if (p->shares)
-		return REASON_SHARED;
 	if (!p->named || p->uid != BPF_CORE_READ(t, group_leader, real_cred, euid.val))
 		refresh(p, t);
 	if (!p->named) /* another thread writes the options at this moment */

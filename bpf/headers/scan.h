@@ -6,7 +6,8 @@
  * sonde_scan  iter/task_file, Linux 5.12: runs twice for a scan, the second time with commit; read, not attached.
  *
  * Input: scan, commit, scan_passes and the map groups. Output: a struct holding for each descriptor of a socket, claims in owners,
- * and processes that share an io_uring (uring_files.h). Lost: a socket without room for an owner stays unknown. Tests: agents/capture, process_test.go.
+ * and processes that have an io_uring with files (uring_files.h). Lost: a socket without room for an owner stays unknown. Tests:
+ * agents/capture, process_test.go.
  */
 #ifndef SONDE_SCAN_H
 #define SONDE_SCAN_H
@@ -73,7 +74,6 @@ int sonde_scan(struct bpf_iter__task_file *ctx)
 	h.socket = (__u64)sk;
 	cookie = bpf_get_socket_cookie(sk); /* as in sonde_create */
 	if (commit) {
-		end_sharing(t);
 		settle(o, h.socket);
 		if (sk->sk_protocol == IPPROTO_MPTCP)
 			note_mptcp(o, cookie);

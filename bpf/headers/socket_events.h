@@ -53,7 +53,7 @@ static long receive_file(__u32 i, struct scm_fp_list **list)
 	address = (__u64)sk;
 	n = __sync_fetch_and_add(&passes, 1) + 1;
 	if (bpf_map_update_elem(&passed, &address, &n, 0))
-		blind = true;
+		void_all();
 	if (BPF_CORE_READ(sk, __sk_common.skc_state) == TCP_LISTEN)
 		listener_pass = n;
 	return 0;

@@ -39,6 +39,20 @@ __u64 listener_pass = 0;
 /* Whether a process was forked that has no record: its own children are not noticed, so that no claim is sure any more. */
 bool blind = false;
 
+/* Whether no scan has had a result for so long that no claim is sure; user space sets it. */
+bool stale = false;
+
+#define NO_PROCESS (~0U)
+#define ALWAYS (~0U)
+
+/*
+ * The only process whose claims are valid, by the lower half of its claim; zero if those of all processes are, and NO_PROCESS if
+ * none is. Programs only narrow it; user space sets it to next_sole when a scan has written, unless blind or stale. next_sole is
+ * what has narrowed it since that scan began.
+ */
+__u32 sole = 0;
+__u32 next_sole = 0;
+
 #pragma clang attribute push(__attribute__((preserve_access_index)), apply_to = record)
 
 struct scm_fp_list {
@@ -90,6 +104,7 @@ struct signal_struct___threads {
 struct task_struct___files {
 	struct files_struct___users *files;
 	struct signal_struct___threads *signal;
+	struct task_struct___files *group_leader;
 };
 
 struct nsproxy {
@@ -160,6 +175,36 @@ struct holding {
 
 const struct holding *holding_type __attribute__((unused));
 
+static __always_inline void narrow_to(__u32 *to, __u32 claim)
+{
+	__u32 before = __sync_val_compare_and_swap(to, 0, claim);
+
+	if (before && before != claim)
+		*(volatile __u32 *)to = NO_PROCESS;
+}
+
+/* Voids the claims of all processes but one, or with NO_PROCESS of all. User space relies on the order. */
+static __always_inline void void_others(__u32 claim)
+{
+	narrow_to(&next_sole, claim);
+	narrow_to(&sole, claim);
+}
+
+/* Voids all claims until the capture ends. */
+static __always_inline void void_all(void)
+{
+	blind = true;
+	void_others(NO_PROCESS);
+}
+
+/* Why a claim is void that is not the one in sole. */
+static __always_inline __u32 reason_of_doubt(void)
+{
+	if (blind)
+		return REASON_TOO_MANY;
+	return stale ? REASON_UNSETTLED : REASON_IO_URING;
+}
+
 /* Whether the socket at an address was passed after a number of passes. */
 static __always_inline bool passed_after(__u64 *address, __u64 before)
 {
@@ -191,12 +236,46 @@ static __always_inline void note_net(struct task_struct___process *task)
 		net_address = (__u64)net;
 }
 
-/* Whether another process may have the same table of files (CLONE_FILES without CLONE_THREAD), and so each new socket. */
+/*
+ * Whether another process may have the same table of files (CLONE_FILES without CLONE_THREAD), and so each new socket. Threads with
+ * tables of their own hide such a process in the count, so a scan and each fork note more in the process's record.
+ */
 static __always_inline bool shares_files(struct task_struct___process *task)
 {
 	struct task_struct___files *t = (void *)task;
+	__u32 tgid = BPF_CORE_READ(task, tgid), *slot;
+	struct process *p;
 
-	return BPF_CORE_READ(t, files, count.counter) > BPF_CORE_READ(t, signal, nr_threads);
+	if (BPF_CORE_READ(t, files, count.counter) > BPF_CORE_READ(t, signal, nr_threads))
+		return true;
+	slot = bpf_map_lookup_elem(&processes, &tgid);
+	p = slot ? record_at(*slot) : 0;
+	return p && p->tables && (p->tables == ALWAYS || p->tables + 1 >= scan);
+}
+
+/* Notes a process in a scan of threads, if one has a table of files of its own, or the process may share one. */
+static __always_inline void see_table(struct task_struct___process *task)
+{
+	struct task_struct___files *t = (void *)task, *leader = BPF_CORE_READ(t, group_leader);
+	struct files_struct___users *files = BPF_CORE_READ(t, files);
+	struct process *p;
+
+	if (!files || (files == BPF_CORE_READ(leader, files) &&
+		       BPF_CORE_READ(files, count.counter) <= BPF_CORE_READ(t, signal, nr_threads)))
+		return;
+	if (!is_pods(task))
+		return;
+	p = process_of(task);
+	if (p && p->tables != ALWAYS)
+		p->tables = scan;
+}
+
+/* Whether a new process has its parent's table of files, and not a copy. */
+static __always_inline bool has_same_files(struct task_struct___process *parent, struct task_struct___process *child)
+{
+	struct files_struct___users *files = BPF_CORE_READ((struct task_struct___files *)child, files);
+
+	return files && files == BPF_CORE_READ((struct task_struct___files *)parent, files);
 }
 
 /* Whether a socket is an IP socket of the Pod's network namespace. */

@@ -1,18 +1,24 @@
 /* SPDX-License-Identifier: (GPL-2.0-only OR Apache-2.0) */
 /*
  * Sockets that a process can use without a descriptor of them: it has registered them with an io_uring (IORING_REGISTER_FILES).
- * Each process that has a descriptor of the io_uring can send with them. Part of packets.bpf.c, for captures that name processes
- * (docs/adr/0021-processes.md).
+ * Each process that has the io_uring can send with them. While a process of the Pod has such an io_uring, only that process has
+ * claims: any other one's socket may be registered there, and nothing shows on all kernels which are. Part of packets.bpf.c, for
+ * captures that name processes (docs/adr/0021-processes.md).
  *
- * Input: files that an exec keeps (process_events.h), and that a scan finds (scan.h). Output: processes that share such an
- * io_uring, which have no claims. Lost: an io_uring without room in the map counts as shared; one that gets its files after a scan
- * is noticed by the next. Tests: agents/capture, process_test.go.
+ * sonde_register  tp_btf/io_uring_register: a process may have registered files. Left out where the kernel has no io_uring.
+ * sonde_tasks     iter/task, Linux 5.12: runs once for a scan, before sonde_scan. It also looks for shared tables of files (sockets.h).
+ *
+ * Input: files that an exec keeps (process_events.h), and that a scan finds (scan.h). Output: the only process with claims, in
+ * sole. Lost: an io_uring of another Pod's process; one that a process gets by pidfd_getfd(2) is noticed by the next scan; one that
+ * before the capture has lost its last descriptor and works by a thread of the kernel (IORING_SETUP_SQPOLL). Tests:
+ * agents/capture, process_test.go.
  */
 #ifndef SONDE_URING_FILES_H
 #define SONDE_URING_FILES_H
 
 #define URING_NAME 0x6e6972755f6f695bULL	/* "[io_urin", the beginning of "[io_uring]" */
 #define URING_NAME_LEN 10
+#define REGISTERED_RINGS 16	/* IO_RINGFD_REG_MAX */
 
 #pragma clang attribute push(__attribute__((preserve_access_index)), apply_to = record)
 
@@ -51,22 +57,15 @@ struct io_ring_ctx___table {
 	struct io_file_table file_table;
 };
 
-#pragma clang attribute pop
-
-/* The process that a scan has found to have an io_uring. */
-struct uring {
-	__u32 scan;
-	__u32 claim;
+struct io_uring_task___registered {
+	struct file___uring *registered_rings[1];
 };
 
-/* io_urings with registered files, by the address of their struct file. User space empties it before each scan. */
-struct {
-	__uint(type, BPF_MAP_TYPE_HASH);
-	__uint(map_flags, BPF_F_NO_PREALLOC);
-	__uint(max_entries, 1024);
-	__type(key, __u64);
-	__type(value, struct uring);
-} urings SEC(".maps");
+struct task_struct___uring {
+	struct io_uring_task___registered *io_uring;
+};
+
+#pragma clang attribute pop
 
 /* Whether a file is an io_uring. Another file of that name at worst takes the claims of its process. */
 static __always_inline bool is_uring(struct file___uring *f)
@@ -93,52 +92,76 @@ static __always_inline bool has_files(void *ring)
 	return true;
 }
 
-/* Voids the claims of a process, and those that it would make, until a scan finds that it shares no io_uring. It counts as a fork. */
-static __always_inline void note_sharing(struct process *p)
+/* Notes that a process of the Pod has an io_uring with registered files. */
+static __always_inline void note_ring(struct process *p)
 {
-	if (!p)
-		return;
-	if (!p->shares) {
-		__sync_fetch_and_add(&p->children, 1);
-		__sync_fetch_and_add(&p->claim, 1ULL << 32);
-	}
-	p->shares = scan;
+	void_others(p ? (__u32)p->claim : NO_PROCESS);
 }
 
-/* When a scan has looked at all files, a process that it has not found to share an io_uring can have claims again. */
-static __always_inline void end_sharing(struct task_struct___process *t)
-{
-	__u32 tgid = BPF_CORE_READ(t, tgid), *slot = bpf_map_lookup_elem(&processes, &tgid);
-	struct process *p = slot ? record_at(*slot) : 0;
-
-	if (!p || !p->shares || p->shares == scan)
-		return;
-	p->shares = 0;
-	__sync_fetch_and_add(&p->children, -1);
-}
-
-/* Notes in a scan that a process of the Pod has an io_uring. */
+/* Notes a file of a process in a scan, if it is an io_uring with registered files. */
 static __always_inline void see_uring(struct task_struct___process *t, struct file___uring *f)
 {
-	__u64 address = (__u64)f;
-	struct uring now = { .scan = scan }, *known;
+	if (is_uring(f) && is_pods(t) && has_files(BPF_CORE_READ(f, private_data)))
+		note_ring(process_of(t));
+}
+
+/*
+ * A process that has once registered files counts until it ends: it can use an io_uring without a descriptor (IORING_SETUP_SQPOLL
+ * with its memory, IORING_REGISTER_RING_FDS).
+ */
+SEC("tp_btf/io_uring_register")
+int BPF_PROG(sonde_register, void *ring, unsigned int opcode, unsigned int files, unsigned int buffers, long result)
+{
+	struct task_struct___process *t = (void *)bpf_get_current_task();
 	struct process *p;
 
-	if (!is_uring(f) || !is_pods(t) || !has_files(BPF_CORE_READ(f, private_data)))
-		return;
+	if (!files || !is_pods(t))
+		return 0;
 	p = process_of(t);
-	now.claim = p ? (__u32)p->claim : 0;
-	known = bpf_map_lookup_elem(&urings, &address);
-	if (!known || known->scan != scan) {
-		if (bpf_map_update_elem(&urings, &address, &now, 0))
-			note_sharing(p);
+	if (p)
+		p->rings = 1;	/* before sole changes, so that a scan which begins meanwhile finds it */
+	else
+		blind = true;
+	note_ring(p);
+	return 0;
+}
+
+/* Notes the io_urings that a thread uses without a descriptor. */
+static __always_inline void see_registered(struct task_struct___process *t)
+{
+	struct io_uring_task___registered *c = 0;
+	struct file___uring *f = 0;
+
+	if (!bpf_core_field_exists(((struct task_struct___uring *)t)->io_uring) || !bpf_core_field_exists(c->registered_rings))
 		return;
+	c = BPF_CORE_READ((struct task_struct___uring *)t, io_uring);
+	if (!c || !is_pods(t))
+		return;
+	for (int i = 0; i < REGISTERED_RINGS; i++) {
+		bpf_probe_read_kernel(&f, sizeof(f), (void *)c + bpf_core_field_offset(struct io_uring_task___registered, registered_rings) +
+				      i * sizeof(f));
+		if (f && has_files(BPF_CORE_READ(f, private_data)))
+			note_ring(process_of(t));
 	}
-	if (known->claim == now.claim)
-		return;
-	note_sharing(p);
-	if (known->claim)
-		note_sharing(record_at(slot_of(known->claim)));
+}
+
+SEC("iter/task")
+int sonde_tasks(struct bpf_iter__task *ctx)
+{
+	struct task_struct *task = ctx->task;
+	struct process *p;
+	__u32 tgid, *slot;
+
+	if (!task)
+		return 0;
+	tgid = task->tgid;
+	slot = bpf_map_lookup_elem(&processes, &tgid);
+	p = slot ? record_at(*slot) : 0;
+	if (p && p->rings)
+		note_ring(p);
+	see_registered((void *)task);
+	see_table((void *)task);
+	return 0;
 }
 
 #endif

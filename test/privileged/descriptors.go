@@ -5,16 +5,21 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"sync"
 	"testing"
 
 	"golang.org/x/sys/unix"
 )
 
-// crowd is locked by tests that fill the node with descriptors, and shared by those whose time that would take: packages are
-// tested at the same time.
-var crowd *os.File
+// crowd are the open files by which tests hold a lock: packages are tested at the same time. Tests that would disturb scans of the
+// node's files have it alone, and tests with such scans share it.
+var crowd = struct {
+	sync.Mutex
+	of map[testing.TB]*os.File
+}{of: map[testing.TB]*os.File{}}
 
-// AloneWithScans waits until no test of another package fills the node with descriptors, and keeps them from that until the test ends.
+// AloneWithScans waits until no test of another package disturbs scans of the node's files, and keeps them from that until the test
+// ends.
 func AloneWithScans(tb testing.TB) {
 	tb.Helper()
 	lockCrowd(tb, unix.LOCK_SH)
@@ -22,23 +27,45 @@ func AloneWithScans(tb testing.TB) {
 
 func lockCrowd(tb testing.TB, how int) {
 	tb.Helper()
-	if crowd == nil {
-		f, err := os.OpenFile(filepath.Join(os.TempDir(), "sonde-descriptors.lock"), os.O_CREATE|os.O_RDONLY, 0o644)
-		if err != nil {
-			tb.Fatal(err)
-		}
-		crowd = f
-	}
+	f := crowdOf(tb)
 	for {
-		err := unix.Flock(int(crowd.Fd()), how)
+		err := unix.Flock(int(f.Fd()), how)
 		if err == nil {
-			break
+			return
 		}
 		if !errors.Is(err, unix.EINTR) {
 			tb.Fatal(err)
 		}
 	}
-	tb.Cleanup(func() { _ = unix.Flock(int(crowd.Fd()), unix.LOCK_UN) })
+}
+
+// crowdOf returns the file that a test locks. The lock ends with the test.
+func crowdOf(tb testing.TB) *os.File {
+	tb.Helper()
+	crowd.Lock()
+	defer crowd.Unlock()
+	if f := crowd.of[tb]; f != nil {
+		return f
+	}
+	f, err := os.OpenFile(filepath.Join(os.TempDir(), "sonde-descriptors.lock"), os.O_CREATE|os.O_RDONLY, 0o644)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	crowd.of[tb] = f
+	tb.Cleanup(func() {
+		crowd.Lock()
+		defer crowd.Unlock()
+		delete(crowd.of, tb)
+		_ = f.Close()
+	})
+	return f
+}
+
+// RegisterFiles waits for tests that are AloneWithScans, and keeps others from that until the test ends. A process of the test
+// registers files with an io_uring, and a capture in a test takes each process of the node for one of its Pod.
+func RegisterFiles(tb testing.TB) {
+	tb.Helper()
+	lockCrowd(tb, unix.LOCK_EX)
 }
 
 // Descriptors starts processes, with consecutive PIDs if no other process starts, that hold n descriptors of /dev/null together

@@ -85,7 +85,9 @@ type namedProcess struct {
 	Current   uint32
 	Named     uint32
 	Uid       uint32
-	Shares    uint32
+	Rings     uint32
+	Tables    uint32
+	Spare     uint32
 	Options   [2]struct {
 		_      structs.HostLayout
 		Length uint32
@@ -94,68 +96,66 @@ type namedProcess struct {
 	}
 }
 
-type namedUring struct {
-	_     structs.HostLayout
-	Scan  uint32
-	Claim uint32
-}
-
 // Names of all BPF objects in the ELF.
 //
 // Used for safe lookups in a Collection or CollectionSpec.
 const (
-	namedMapContainers    = "containers"
-	namedMapFlows         = "flows"
-	namedMapGroups        = "groups"
-	namedMapHigh          = "high"
-	namedMapLow           = "low"
-	namedMapMptcpClaims   = "mptcp_claims"
-	namedMapOutcomes      = "outcomes"
-	namedMapOwners        = "owners"
-	namedMapPassed        = "passed"
-	namedMapProcesses     = "processes"
-	namedMapRecords       = "records"
-	namedMapRings         = "rings"
-	namedMapUrings        = "urings"
-	namedMapWake          = "wake"
-	namedProgSondeAccept  = "sonde_accept"
-	namedProgSondeCreate  = "sonde_create"
-	namedProgSondeEnd     = "sonde_end"
-	namedProgSondeExec    = "sonde_exec"
-	namedProgSondeFork    = "sonde_fork"
-	namedProgSondeIn      = "sonde_in"
-	namedProgSondeOut     = "sonde_out"
-	namedProgSondeReceive = "sonde_receive"
-	namedProgSondeRename  = "sonde_rename"
-	namedProgSondeScan    = "sonde_scan"
-	namedVarBlind         = "blind"
-	namedVarCapturing     = "capturing"
-	namedVarCgroupV1      = "cgroup_v1"
-	namedVarClockOffset   = "clock_offset"
-	namedVarCommit        = "commit"
-	namedVarCommits       = "commits"
-	namedVarDoubts        = "doubts"
-	namedVarEthernet      = "ethernet"
-	namedVarForks         = "forks"
-	namedVarHoldingType   = "holding_type"
-	namedVarInlined       = "inlined"
-	namedVarInterfaceType = "interface_type"
-	namedVarListenerPass  = "listener_pass"
-	namedVarNetAddress    = "net_address"
-	namedVarNetns         = "netns"
-	namedVarNetnsCookie   = "netns_cookie"
-	namedVarNextSlot      = "next_slot"
-	namedVarNodeLevel     = "node_level"
-	namedVarPasses        = "passes"
-	namedVarPodCgroup     = "pod_cgroup"
-	namedVarPodLevel      = "pod_level"
-	namedVarProcessType   = "process_type"
-	namedVarReasonType    = "reason_type"
-	namedVarRingMask      = "ring_mask"
-	namedVarScan          = "scan"
-	namedVarScanPasses    = "scan_passes"
-	namedVarSnapLen       = "snap_len"
-	namedVarUnnamed       = "unnamed"
+	namedMapContainers     = "containers"
+	namedMapFlows          = "flows"
+	namedMapGroups         = "groups"
+	namedMapHigh           = "high"
+	namedMapLow            = "low"
+	namedMapMptcpClaims    = "mptcp_claims"
+	namedMapOutcomes       = "outcomes"
+	namedMapOwners         = "owners"
+	namedMapPassed         = "passed"
+	namedMapProcesses      = "processes"
+	namedMapRecords        = "records"
+	namedMapRings          = "rings"
+	namedMapWake           = "wake"
+	namedProgSondeAccept   = "sonde_accept"
+	namedProgSondeCreate   = "sonde_create"
+	namedProgSondeEnd      = "sonde_end"
+	namedProgSondeExec     = "sonde_exec"
+	namedProgSondeFork     = "sonde_fork"
+	namedProgSondeIn       = "sonde_in"
+	namedProgSondeOut      = "sonde_out"
+	namedProgSondeReceive  = "sonde_receive"
+	namedProgSondeRegister = "sonde_register"
+	namedProgSondeRename   = "sonde_rename"
+	namedProgSondeScan     = "sonde_scan"
+	namedProgSondeTasks    = "sonde_tasks"
+	namedVarBlind          = "blind"
+	namedVarCapturing      = "capturing"
+	namedVarCgroupV1       = "cgroup_v1"
+	namedVarClockOffset    = "clock_offset"
+	namedVarCommit         = "commit"
+	namedVarCommits        = "commits"
+	namedVarDoubts         = "doubts"
+	namedVarEthernet       = "ethernet"
+	namedVarForks          = "forks"
+	namedVarHoldingType    = "holding_type"
+	namedVarInlined        = "inlined"
+	namedVarInterfaceType  = "interface_type"
+	namedVarListenerPass   = "listener_pass"
+	namedVarNetAddress     = "net_address"
+	namedVarNetns          = "netns"
+	namedVarNetnsCookie    = "netns_cookie"
+	namedVarNextSlot       = "next_slot"
+	namedVarNextSole       = "next_sole"
+	namedVarNodeLevel      = "node_level"
+	namedVarPasses         = "passes"
+	namedVarPodCgroup      = "pod_cgroup"
+	namedVarPodLevel       = "pod_level"
+	namedVarProcessType    = "process_type"
+	namedVarReasonType     = "reason_type"
+	namedVarRingMask       = "ring_mask"
+	namedVarScan           = "scan"
+	namedVarScanPasses     = "scan_passes"
+	namedVarSnapLen        = "snap_len"
+	namedVarSole           = "sole"
+	namedVarStale          = "stale"
+	namedVarUnnamed        = "unnamed"
 )
 
 // loadNamed returns the embedded CollectionSpec for named.
@@ -200,16 +200,18 @@ type namedSpecs struct {
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type namedProgramSpecs struct {
-	SondeAccept  *ebpf.ProgramSpec `ebpf:"sonde_accept"`
-	SondeCreate  *ebpf.ProgramSpec `ebpf:"sonde_create"`
-	SondeEnd     *ebpf.ProgramSpec `ebpf:"sonde_end"`
-	SondeExec    *ebpf.ProgramSpec `ebpf:"sonde_exec"`
-	SondeFork    *ebpf.ProgramSpec `ebpf:"sonde_fork"`
-	SondeIn      *ebpf.ProgramSpec `ebpf:"sonde_in"`
-	SondeOut     *ebpf.ProgramSpec `ebpf:"sonde_out"`
-	SondeReceive *ebpf.ProgramSpec `ebpf:"sonde_receive"`
-	SondeRename  *ebpf.ProgramSpec `ebpf:"sonde_rename"`
-	SondeScan    *ebpf.ProgramSpec `ebpf:"sonde_scan"`
+	SondeAccept   *ebpf.ProgramSpec `ebpf:"sonde_accept"`
+	SondeCreate   *ebpf.ProgramSpec `ebpf:"sonde_create"`
+	SondeEnd      *ebpf.ProgramSpec `ebpf:"sonde_end"`
+	SondeExec     *ebpf.ProgramSpec `ebpf:"sonde_exec"`
+	SondeFork     *ebpf.ProgramSpec `ebpf:"sonde_fork"`
+	SondeIn       *ebpf.ProgramSpec `ebpf:"sonde_in"`
+	SondeOut      *ebpf.ProgramSpec `ebpf:"sonde_out"`
+	SondeReceive  *ebpf.ProgramSpec `ebpf:"sonde_receive"`
+	SondeRegister *ebpf.ProgramSpec `ebpf:"sonde_register"`
+	SondeRename   *ebpf.ProgramSpec `ebpf:"sonde_rename"`
+	SondeScan     *ebpf.ProgramSpec `ebpf:"sonde_scan"`
+	SondeTasks    *ebpf.ProgramSpec `ebpf:"sonde_tasks"`
 }
 
 // namedMapSpecs contains maps before they are loaded into the kernel.
@@ -228,7 +230,6 @@ type namedMapSpecs struct {
 	Processes   *ebpf.MapSpec `ebpf:"processes"`
 	Records     *ebpf.MapSpec `ebpf:"records"`
 	Rings       *ebpf.MapSpec `ebpf:"rings"`
-	Urings      *ebpf.MapSpec `ebpf:"urings"`
 	Wake        *ebpf.MapSpec `ebpf:"wake"`
 }
 
@@ -253,6 +254,7 @@ type namedVariableSpecs struct {
 	Netns         *ebpf.VariableSpec `ebpf:"netns"`
 	NetnsCookie   *ebpf.VariableSpec `ebpf:"netns_cookie"`
 	NextSlot      *ebpf.VariableSpec `ebpf:"next_slot"`
+	NextSole      *ebpf.VariableSpec `ebpf:"next_sole"`
 	NodeLevel     *ebpf.VariableSpec `ebpf:"node_level"`
 	Passes        *ebpf.VariableSpec `ebpf:"passes"`
 	PodCgroup     *ebpf.VariableSpec `ebpf:"pod_cgroup"`
@@ -263,6 +265,8 @@ type namedVariableSpecs struct {
 	Scan          *ebpf.VariableSpec `ebpf:"scan"`
 	ScanPasses    *ebpf.VariableSpec `ebpf:"scan_passes"`
 	SnapLen       *ebpf.VariableSpec `ebpf:"snap_len"`
+	Sole          *ebpf.VariableSpec `ebpf:"sole"`
+	Stale         *ebpf.VariableSpec `ebpf:"stale"`
 	Unnamed       *ebpf.VariableSpec `ebpf:"unnamed"`
 }
 
@@ -298,7 +302,6 @@ type namedMaps struct {
 	Processes   *ebpf.Map `ebpf:"processes"`
 	Records     *ebpf.Map `ebpf:"records"`
 	Rings       *ebpf.Map `ebpf:"rings"`
-	Urings      *ebpf.Map `ebpf:"urings"`
 	Wake        *ebpf.Map `ebpf:"wake"`
 }
 
@@ -316,7 +319,6 @@ func (m *namedMaps) Close() error {
 		m.Processes,
 		m.Records,
 		m.Rings,
-		m.Urings,
 		m.Wake,
 	)
 }
@@ -342,6 +344,7 @@ type namedVariables struct {
 	Netns         *ebpf.Variable `ebpf:"netns"`
 	NetnsCookie   *ebpf.Variable `ebpf:"netns_cookie"`
 	NextSlot      *ebpf.Variable `ebpf:"next_slot"`
+	NextSole      *ebpf.Variable `ebpf:"next_sole"`
 	NodeLevel     *ebpf.Variable `ebpf:"node_level"`
 	Passes        *ebpf.Variable `ebpf:"passes"`
 	PodCgroup     *ebpf.Variable `ebpf:"pod_cgroup"`
@@ -352,6 +355,8 @@ type namedVariables struct {
 	Scan          *ebpf.Variable `ebpf:"scan"`
 	ScanPasses    *ebpf.Variable `ebpf:"scan_passes"`
 	SnapLen       *ebpf.Variable `ebpf:"snap_len"`
+	Sole          *ebpf.Variable `ebpf:"sole"`
+	Stale         *ebpf.Variable `ebpf:"stale"`
 	Unnamed       *ebpf.Variable `ebpf:"unnamed"`
 }
 
@@ -359,16 +364,18 @@ type namedVariables struct {
 //
 // It can be passed to loadNamedObjects or ebpf.CollectionSpec.LoadAndAssign.
 type namedPrograms struct {
-	SondeAccept  *ebpf.Program `ebpf:"sonde_accept"`
-	SondeCreate  *ebpf.Program `ebpf:"sonde_create"`
-	SondeEnd     *ebpf.Program `ebpf:"sonde_end"`
-	SondeExec    *ebpf.Program `ebpf:"sonde_exec"`
-	SondeFork    *ebpf.Program `ebpf:"sonde_fork"`
-	SondeIn      *ebpf.Program `ebpf:"sonde_in"`
-	SondeOut     *ebpf.Program `ebpf:"sonde_out"`
-	SondeReceive *ebpf.Program `ebpf:"sonde_receive"`
-	SondeRename  *ebpf.Program `ebpf:"sonde_rename"`
-	SondeScan    *ebpf.Program `ebpf:"sonde_scan"`
+	SondeAccept   *ebpf.Program `ebpf:"sonde_accept"`
+	SondeCreate   *ebpf.Program `ebpf:"sonde_create"`
+	SondeEnd      *ebpf.Program `ebpf:"sonde_end"`
+	SondeExec     *ebpf.Program `ebpf:"sonde_exec"`
+	SondeFork     *ebpf.Program `ebpf:"sonde_fork"`
+	SondeIn       *ebpf.Program `ebpf:"sonde_in"`
+	SondeOut      *ebpf.Program `ebpf:"sonde_out"`
+	SondeReceive  *ebpf.Program `ebpf:"sonde_receive"`
+	SondeRegister *ebpf.Program `ebpf:"sonde_register"`
+	SondeRename   *ebpf.Program `ebpf:"sonde_rename"`
+	SondeScan     *ebpf.Program `ebpf:"sonde_scan"`
+	SondeTasks    *ebpf.Program `ebpf:"sonde_tasks"`
 }
 
 func (p *namedPrograms) Close() error {
@@ -381,8 +388,10 @@ func (p *namedPrograms) Close() error {
 		p.SondeIn,
 		p.SondeOut,
 		p.SondeReceive,
+		p.SondeRegister,
 		p.SondeRename,
 		p.SondeScan,
+		p.SondeTasks,
 	)
 }
 

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/btf"
 	ebpflink "github.com/cilium/ebpf/link"
 	"golang.org/x/sys/unix"
 
@@ -25,19 +26,25 @@ const (
 
 // processMaps are the maps of the programs that name processes.
 var processMaps = []string{
-	namedMapRecords, namedMapProcesses, namedMapContainers, namedMapPassed, namedMapGroups, namedMapUrings, namedMapMptcpClaims, namedMapFlows,
-	namedMapOutcomes,
+	namedMapRecords, namedMapProcesses, namedMapContainers, namedMapPassed, namedMapGroups, namedMapMptcpClaims, namedMapFlows, namedMapOutcomes,
 }
 
 // tracingHooks are the programs that follow processes, in the order in which they are attached: who creates a socket is
 // recorded last, when nothing that happens to it can be missed.
 var tracingHooks = []string{
 	namedProgSondeFork, namedProgSondeExec, namedProgSondeRename, namedProgSondeEnd,
-	namedProgSondeAccept, namedProgSondeReceive,
+	namedProgSondeAccept, namedProgSondeReceive, namedProgSondeRegister,
 }
 
 // hooks are all programs that are not attached to interfaces.
-var hooks = append(slices.Clone(tracingHooks), namedProgSondeCreate, namedProgSondeScan)
+var hooks = append(slices.Clone(tracingHooks), namedProgSondeCreate, namedProgSondeScan, namedProgSondeTasks)
+
+// leaveOutIOUring removes the program that follows io_urings where the kernel, whose types are given, has none.
+func leaveOutIOUring(programs map[string]*ebpf.ProgramSpec, kernel *btf.Spec) {
+	if _, err := kernel.AnyTypeByName("btf_trace_io_uring_register"); errors.Is(err, btf.ErrNotFound) {
+		delete(programs, namedProgSondeRegister)
+	}
+}
 
 // namespace identifies the network namespace whose sockets are followed.
 type namespace struct {
@@ -89,7 +96,7 @@ func follow(cfg *backend.Config, objects *ebpf.Collection) (*attribution, error)
 	a := &attribution{cfg: cfg, objects: objects, kick: make(chan struct{}, 1), done: make(chan struct{})}
 	a.scans = scanner{
 		objects: objects, processes: cfg.Processes, log: cfg.Log, within: cmp.Or(cfg.Processes.ScanTime, defaultScanTime),
-		groupOf: map[group]uint64{}, pending: map[uint64]pendingName{}, named: map[uint64]bool{},
+		settled: time.Now(), groupOf: map[group]uint64{}, pending: map[uint64]pendingName{}, named: map[uint64]bool{},
 	}
 	close(a.done)
 	if err := errors.Join(a.describeReasons(), a.attach()); err != nil {
@@ -126,6 +133,9 @@ func putRecord(objects *ebpf.Collection, claim uint64, p *pcapng.Process) error 
 
 func (a *attribution) attach() error {
 	for _, name := range tracingHooks {
+		if a.objects.Programs[name] == nil {
+			continue // leaveOutIOUring
+		}
 		l, err := ebpflink.AttachTracing(ebpflink.TracingOptions{Program: a.objects.Programs[name]})
 		if err != nil {
 			return fmt.Errorf("attach %s: %w", name, explainProcesses(err))

@@ -1,6 +1,7 @@
 package tc
 
 import (
+	"bytes"
 	"log/slog"
 	"maps"
 	"slices"
@@ -8,6 +9,7 @@ import (
 
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/asm"
+	"github.com/cilium/ebpf/btf"
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/sonde-operator/sonde/agents/capture/backend"
@@ -78,5 +80,39 @@ func TestMPTCPHelperIsNotCalled(t *testing.T) {
 				t.Errorf("%s calls bpf_skc_to_mptcp_sock", name)
 			}
 		}
+	}
+}
+
+// A kernel without io_urings has no such tracepoint, and the other programs are loaded.
+func TestKernelWithoutIOUring(t *testing.T) {
+	for name, tc := range map[string]struct {
+		tracepoint string
+		want       bool
+	}{
+		"with io_urings": {"btf_trace_io_uring_register", true}, "without": {"btf_trace_task_rename", false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			b, err := btf.NewBuilder([]btf.Type{&btf.Typedef{Name: tc.tracepoint, Type: &btf.Pointer{Target: &btf.Void{}}}}, nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			raw, err := b.Marshal(nil, nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			kernel, err := btf.LoadSpecFromReader(bytes.NewReader(raw))
+			if err != nil {
+				t.Fatal(err)
+			}
+			spec, err := loadNamed()
+			if err != nil {
+				t.Fatal(err)
+			}
+			all := len(spec.Programs)
+			leaveOutIOUring(spec.Programs, kernel)
+			if got := spec.Programs[namedProgSondeRegister] != nil; got != tc.want || len(spec.Programs) < all-1 {
+				t.Errorf("the program is there: %t, want %t; %d of %d programs", got, tc.want, len(spec.Programs), all)
+			}
+		})
 	}
 }

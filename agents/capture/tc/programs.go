@@ -9,6 +9,7 @@ import (
 	"slices"
 
 	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/btf"
 	"golang.org/x/sys/unix"
 
 	"github.com/sonde-operator/sonde/agents/capture/ebpffilter"
@@ -157,7 +158,9 @@ func (p *programs) loadWith(filter bpfprog.Program, lt pcapng.LinkType, inline b
 		packetsVarInlined: inline,
 	}
 	maps.Copy(constants, p.processes)
-	p.leaveOut(spec)
+	if err := p.leaveOut(spec); err != nil {
+		return nil, err
+	}
 	for name, value := range constants {
 		if err := spec.Variables[name].Set(value); err != nil {
 			return nil, fmt.Errorf("set %s: %w", name, err)
@@ -173,14 +176,21 @@ func (p *programs) loadWith(filter bpfprog.Program, lt pcapng.LinkType, inline b
 }
 
 // leaveOut removes what is not needed: the first programs for interfaces bring those that follow processes.
-func (p *programs) leaveOut(spec *ebpf.CollectionSpec) {
+func (p *programs) leaveOut(spec *ebpf.CollectionSpec) error {
 	if p.processes == nil {
-		return
+		return nil
 	}
 	spec.Maps[namedMapOutcomes].MaxEntries = uint32(p.cpus)
 	if p.first != nil {
 		maps.DeleteFunc(spec.Programs, func(name string, _ *ebpf.ProgramSpec) bool { return slices.Contains(hooks, name) })
+		return nil
 	}
+	kernel, err := btf.LoadKernelSpec()
+	if err != nil {
+		return explainProcesses(fmt.Errorf("read the kernel's types: %w", err))
+	}
+	leaveOutIOUring(spec.Programs, kernel)
+	return nil
 }
 
 // set changes a variable of the programs.

@@ -26,6 +26,9 @@ const (
 	scanShare = 50
 	// refreshScan is the pause between two scans without any doubt. They find users and names of containers that have changed.
 	refreshScan = 5 * time.Second
+	// staleAfter is how long claims stay valid while forks keep every scan from a result. Of scanAttempts in turn one may have it.
+	staleAfter   = 2 * refreshScan
+	scanAttempts = 3
 	// firstScans bounds the scans before the capture begins. A scan is repeated if sockets changed hands meanwhile.
 	firstScans = 10
 	// defaultScanTime bounds a scan, and all scans before the capture begins.
@@ -34,6 +37,9 @@ const (
 
 // errChanged says that a scan is void, because a socket may have changed hands during it.
 var errChanged = errors.New("sockets changed hands during the scan")
+
+// errForks is what the account says if errChanged has been the result for too long.
+var errForks = fmt.Errorf("the Pod's processes fork so often that the probe could not find out within %v who has which socket: until it can, packets say %q", staleAfter, pcapng.ProcessUnsettled)
 
 // scanner finds out which processes have which sockets.
 type scanner struct {
@@ -49,6 +55,8 @@ type scanner struct {
 	pause   time.Duration
 	doubts  uint64 // as of the last scan, as the next
 	unnamed uint64
+	forked  bool         // forks have made the last scan void
+	stale   bool         // all claims are void
 	problem atomic.Value // of string: why a scan failed, which is logged once
 
 	shared    map[uint64][]uint32 // PIDs that shared a socket in the last scan
@@ -59,7 +67,7 @@ type scanner struct {
 	pending   map[uint64]pendingName
 	named     map[uint64]bool
 	passed    []passCount // the oldest first
-	stale     bool        // a name was found that options lack
+	lacking   bool        // a name was found that options lack
 }
 
 // group identifies processes that share a socket, by a hash of their PIDs: of thousands of PIDs, say.
@@ -122,20 +130,51 @@ func (s *scanner) next(now time.Time) {
 	if err := errors.Join(s.get(namedVarDoubts, &doubts), s.get(namedVarUnnamed, &unnamed)); err != nil {
 		return // the variables exist as long as the programs
 	}
+	s.expire(now)
 	doubtful := doubts != s.doubts || unnamed != s.unnamed || s.unfinished() || s.unstable
 	if now.Sub(s.tried) < max(s.pause, minScan) || !doubtful && now.Sub(s.settled) < refreshScan {
 		return
 	}
 	s.doubts = doubts
-	err := errors.Join(s.scan(now.Add(s.within)), s.get(namedVarUnnamed, &s.unnamed)) // the scan itself writes options without a name
+	err := errors.Join(s.attempt(now), s.get(namedVarUnnamed, &s.unnamed)) // the scan itself writes options without a name
 	if s.pause *= 2; err == nil && !doubtful {
 		s.pause = minScan
 	}
 	s.pause = max(min(s.pause, maxScan), minScan, scanShare*time.Since(s.tried))
-	if err != nil && !errors.Is(err, errChanged) && s.failure() == "" {
-		s.log.Warn("Looking for the holders of sockets failed", "error", err)
-		s.problem.Store(err.Error())
+	if err != nil && !s.forked {
+		s.report(err)
 	}
+	s.expire(time.Now())
+}
+
+// attempt scans until a scan has a result that forks have not made void.
+func (s *scanner) attempt(now time.Time) (err error) {
+	for range scanAttempts {
+		err = s.scan(now.Add(s.within))
+		if s.forked = errors.Is(err, errChanged); !s.forked {
+			break
+		}
+	}
+	return err
+}
+
+// expire voids all claims if forks have kept scans from a result for too long. It does not wait for the next scan, which may be late.
+func (s *scanner) expire(now time.Time) {
+	if !s.forked || s.stale || now.Sub(s.settled) < staleAfter {
+		return
+	}
+	s.stale = true
+	err := errors.Join(s.set(map[string]any{namedVarStale: true}), s.set(map[string]any{namedVarSole: noProcess})) // in this order
+	s.report(errors.Join(errForks, err))
+}
+
+// report keeps and logs why scans have no result, once.
+func (s *scanner) report(err error) {
+	if s.failure() != "" {
+		return
+	}
+	s.log.Warn("Looking for the holders of sockets failed", "error", err)
+	s.problem.Store(err.Error())
 }
 
 // failure says why the first scan during the capture failed that did; empty if none has. It may be called concurrently.
@@ -145,7 +184,7 @@ func (s *scanner) failure() string {
 }
 
 // unfinished reports whether the next scan completes the names of containers.
-func (s *scanner) unfinished() bool { return s.stale || len(s.pending) > 0 }
+func (s *scanner) unfinished() bool { return s.lacking || len(s.pending) > 0 }
 
 // scan reads who has which socket, and makes that the sockets' claims. Without an answer by the deadline, its error is
 // iterator.ErrSlow.
@@ -155,11 +194,14 @@ func (s *scanner) scan(deadline time.Time) error {
 	if err := errors.Join(s.get(namedVarPasses, &passes), s.get(namedVarForks, &forks)); err != nil {
 		return err
 	}
-	if err := empty(s.objects.Maps[namedMapUrings]); err != nil {
-		return fmt.Errorf("forget io_urings: %w", err)
-	}
 	s.number++
-	if err := s.set(map[string]any{namedVarScan: s.number, namedVarCommit: false, namedVarScanPasses: s.effective(s.tried, passes)}); err != nil {
+	err := s.set(map[string]any{
+		namedVarScan: s.number, namedVarCommit: false, namedVarScanPasses: s.effective(s.tried, passes), namedVarNextSole: uint32(0),
+	})
+	if err != nil {
+		return err
+	}
+	if err := s.readTasks(deadline); err != nil {
 		return err
 	}
 	found, err := s.read(deadline)
@@ -177,11 +219,53 @@ func (s *scanner) scan(deadline time.Time) error {
 		return err
 	}
 	_, err = s.read(deadline)
-	if err == nil {
-		s.settled = s.tried
-	}
 	s.commits++ // also after some of the claims: the programs must not use what they remember of these sockets
-	return errors.Join(err, s.set(map[string]any{namedVarCommits: s.commits}))
+	if err := errors.Join(err, s.set(map[string]any{namedVarCommits: s.commits})); err != nil {
+		return err
+	}
+	s.settled = s.tried
+	if s.stale {
+		s.stale = false
+		if err := s.set(map[string]any{namedVarStale: false}); err != nil {
+			return err
+		}
+	}
+	return s.widen()
+}
+
+// noProcess is NO_PROCESS of bpf/headers/sockets.h.
+const noProcess = ^uint32(0)
+
+// widen makes the claims of those processes valid that the scan has found no reason to doubt. A program that narrows them meanwhile
+// changes next_sole first, so that either this sees it, or the program changes sole later.
+func (s *scanner) widen() error {
+	var fence atomic.Uint32
+	for {
+		next, err := s.nextSole()
+		if err != nil {
+			return err
+		}
+		if err := s.set(map[string]any{namedVarSole: next}); err != nil {
+			return err
+		}
+		fence.Add(1) // what follows is read after the write
+		again, err := s.nextSole()
+		if err != nil || again == next {
+			return err
+		}
+	}
+}
+
+// nextSole returns the only process whose claims are valid after a scan.
+func (s *scanner) nextSole() (next uint32, err error) {
+	var blind bool
+	if err := errors.Join(s.get(namedVarNextSole, &next), s.get(namedVarBlind, &blind)); err != nil {
+		return 0, err
+	}
+	if blind {
+		return noProcess, nil
+	}
+	return next, nil
 }
 
 func (s *scanner) set(values map[string]any) error {
@@ -200,6 +284,15 @@ func (s *scanner) read(deadline time.Time) ([]namedHolding, error) {
 		return nil, fmt.Errorf("look for the holders of sockets: %w", explainProcesses(err))
 	}
 	return found, nil
+}
+
+// readTasks runs the scanning program over all threads.
+func (s *scanner) readTasks(deadline time.Time) error {
+	discard := func(r io.Reader) (int64, error) { return io.Copy(io.Discard, r) }
+	if _, err := iterator.Read(s.objects.Programs[namedProgSondeTasks], deadline, discard); err != nil {
+		return fmt.Errorf("look for threads with io_urings or files of their own: %w", explainProcesses(err))
+	}
+	return nil
 }
 
 // maxHoldings bounds what a scan finds, and so the probe's memory. With more, no scan has a result.
@@ -262,7 +355,7 @@ func (s *scanner) unchanged(before uint64) error {
 
 // nameContainers gives the programs the names of containers. The next scan writes the options anew.
 func (s *scanner) nameContainers(found []namedHolding) {
-	s.stale = false
+	s.lacking = false
 	for i := range found {
 		h := &found[i]
 		if p, ok := s.pending[h.Container]; ok && p.pid == h.Pid {
@@ -289,7 +382,7 @@ func (s *scanner) setName(container uint64, name string) {
 	}
 	s.named[container] = true
 	delete(s.pending, container)
-	s.stale = s.objects.Maps[namedMapContainers].Put(container, &value) == nil || s.stale
+	s.lacking = s.objects.Maps[namedMapContainers].Put(container, &value) == nil || s.lacking
 }
 
 // putGroups gives the programs the claims of the sockets that several processes have.

@@ -190,6 +190,21 @@ static int receive_fd(int over)
 	return fd;
 }
 
+static void send_number(int over, int n)
+{
+	if (write(over, &n, sizeof(n)) != sizeof(n))
+		exit(1);
+}
+
+static int receive_number(int over)
+{
+	int n;
+
+	if (read(over, &n, sizeof(n)) != sizeof(n))
+		exit(1);
+	return n;
+}
+
 // Hands a socket to a child that was forked before, and keeps no descriptor of it.
 static void pass(int type)
 {
@@ -270,6 +285,41 @@ static void clone_files(void)
 	says(getpid(), base);
 	ready();
 	echo_udp((void *)100L);
+}
+
+static void *wait_with_a_table(void *arg)
+{
+	unshare(CLONE_FILES);
+	__atomic_store_n((int *)arg, 1, __ATOMIC_RELEASE);
+	for (;;)
+		pause();
+	return 0;
+}
+
+// A child that shares this process's descriptors uses a socket of it. As a thread has descriptors of its own, as many have them as
+// there are threads.
+static void share_table(void)
+{
+	static int apart;
+	int child, fd, pair[2], got;
+	sigset_t begin;
+
+	sigemptyset(&begin);
+	sigaddset(&begin, SIGUSR1);
+	pthread_sigmask(SIG_BLOCK, &begin, 0);
+	socketpair(AF_UNIX, SOCK_STREAM, 0, pair);
+	start(wait_with_a_table, (long)&apart);
+	while (!__atomic_load_n(&apart, __ATOMIC_ACQUIRE))
+		usleep(100);
+	child = syscall(SYS_clone, CLONE_FILES | SIGCHLD, 0, 0, 0, 0);
+	if (!child)
+		talk((void *)(long)receive_number(pair[0]));
+	says(child, base);
+	ready();
+	sigwait(&begin, &got); // until the capture has begun
+	fd = connected(SOCK_DGRAM, 0, base);
+	send_number(pair[1], fd);
+	waitpid(child, 0, 0);
 }
 
 // Two processes accept connections of one listener.
@@ -363,9 +413,11 @@ static void rename_self(void)
 	}
 }
 
-// Sends by the first registered file of an io_uring, so many times, every 10 ms.
-static void send_by_ring(int ring, int times)
+// Sends by the first registered file of an io_uring, so many times, every 10 ms. With hidden the process has no descriptor of it.
+static void send_by(int ring, int times, int hidden)
 {
+	struct io_uring_rsrc_update self = { .offset = -1, .data = ring };
+	unsigned int flags = IORING_ENTER_GETEVENTS;
 	struct io_uring_params p = { 0 };
 	char text[] = "hello";
 	// The offsets are those of each io_uring of one entry, which its creator has from io_uring_setup.
@@ -377,16 +429,112 @@ static void send_by_ring(int ring, int times)
 	close(other);
 	if (r == MAP_FAILED || c == MAP_FAILED || e == MAP_FAILED)
 		exit(1);
+	if (hidden) {
+		if (syscall(SYS_io_uring_register, ring, IORING_REGISTER_RING_FDS, &self, 1) != 1)
+			exit(1);
+		close(ring);
+		ring = self.offset;
+		flags |= IORING_ENTER_REGISTERED_RING;
+	}
 	for (int i = 0; i < times; i++) {
 		unsigned int tail = *(unsigned int *)(r + p.sq_off.tail);
 
 		*e = (struct io_uring_sqe){ .opcode = IORING_OP_SEND, .flags = IOSQE_FIXED_FILE, .addr = (long)text, .len = 5 };
 		((unsigned int *)(r + p.sq_off.array))[0] = 0;
 		__atomic_store_n((unsigned int *)(r + p.sq_off.tail), tail + 1, __ATOMIC_RELEASE);
-		if (syscall(SYS_io_uring_enter, ring, 1, 1, IORING_ENTER_GETEVENTS, 0, 0) != 1)
+		if (syscall(SYS_io_uring_enter, ring, 1, 1, flags, 0, 0) != 1)
 			exit(1);
 		*(unsigned int *)(c + p.cq_off.head) = *(unsigned int *)(c + p.cq_off.tail);
 		usleep(10000);
+	}
+}
+
+static void send_by_ring(int ring, int times)
+{
+	send_by(ring, times, 0);
+}
+
+static int ring_with(int fd)
+{
+	struct io_uring_params p = { 0 };
+	int r = syscall(SYS_io_uring_setup, 1, &p);
+
+	if (r < 0 || syscall(SYS_io_uring_register, r, IORING_REGISTER_FILES, &fd, 1)) {
+		perror("io_uring");
+		exit(1);
+	}
+	return r;
+}
+
+// A child has this process's socket in an io_uring only, and sends; this process keeps its descriptor. The child inherits the
+// io_uring, or makes its own when it has received or taken the socket. With hidden it has no descriptor of the io_uring.
+static void ring_beside(char how, int hidden)
+{
+	int pair[2], fd = -1, r, child;
+
+	socketpair(AF_UNIX, SOCK_STREAM, 0, pair);
+	if (how == 'i') {
+		fd = connected(SOCK_DGRAM, 0, base);
+		r = ring_with(fd);
+	}
+	child = fork();
+	if (!child) {
+		if (how == 'r')
+			fd = receive_fd(pair[0]);
+		if (how == 't')
+			fd = syscall(SYS_pidfd_getfd, syscall(SYS_pidfd_open, getppid(), 0), receive_number(pair[0]), 0);
+		if (how != 'i')
+			r = ring_with(fd);
+		close(fd);
+		send_number(pair[0], 0); // it has no descriptor of the socket
+		send_by(r, INT_MAX, hidden);
+	}
+	if (how != 'i')
+		fd = connected(SOCK_DGRAM, 0, base);
+	else
+		close(r);
+	if (how == 'r')
+		send_fd(pair[1], fd);
+	if (how == 't')
+		send_number(pair[1], fd);
+	receive_number(pair[1]);
+	says(child, base);
+	ready();
+	waitpid(child, 0, 0);
+}
+
+// A child takes this process's socket without a trace, and this process closes it.
+static void taken(void)
+{
+	int pair[2], fd, child;
+
+	socketpair(AF_UNIX, SOCK_STREAM, 0, pair);
+	child = fork();
+	if (!child) {
+		fd = syscall(SYS_pidfd_getfd, syscall(SYS_pidfd_open, getppid(), 0), receive_number(pair[0]), 0);
+		send_number(pair[0], 0);
+		talk((void *)(long)fd);
+	}
+	fd = connected(SOCK_DGRAM, 0, base);
+	send_number(pair[1], fd);
+	receive_number(pair[1]);
+	close(fd);
+	says(child, base);
+	ready();
+	waitpid(child, 0, 0);
+}
+
+// Forks children without end that live for a while.
+static void fork_often(void)
+{
+	signal(SIGCHLD, SIG_IGN);
+	ready();
+	for (;;) {
+		if (!fork()) {
+			usleep(400000);
+			_exit(0);
+		}
+		usleep(2000);
 	}
 }
 
@@ -494,6 +642,20 @@ int main(int argc, char **argv)
 		ring_alone(0);
 	else if (!strcmp(argv[1], "ring-empty"))
 		ring_alone(1);
+	else if (!strcmp(argv[1], "ring-inherited"))
+		ring_beside('i', 0);
+	else if (!strcmp(argv[1], "ring-received"))
+		ring_beside('r', 0);
+	else if (!strcmp(argv[1], "ring-taken"))
+		ring_beside('t', 0);
+	else if (!strcmp(argv[1], "ring-hidden"))
+		ring_beside('i', 1);
+	else if (!strcmp(argv[1], "share-table"))
+		share_table();
+	else if (!strcmp(argv[1], "taken"))
+		taken();
+	else if (!strcmp(argv[1], "fork-often"))
+		fork_often();
 	else if (!strcmp(argv[1], "by-ring"))
 		send_by_ring(base, INT_MAX);
 	else if (!strcmp(argv[1], "rename"))

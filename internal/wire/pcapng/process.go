@@ -49,6 +49,8 @@ const (
 	ProcessBalanced
 	ProcessTooMany
 	ProcessEnded
+	ProcessIOUring
+	ProcessUnsettled
 	numProcessReasons
 )
 
@@ -74,6 +76,8 @@ var processReasons = [numProcessReasons]struct{ name, text string }{
 	ProcessBalanced:   {"balanced", "process unknown: a program chooses the socket"},
 	ProcessTooMany:    {"tooMany", "process unknown: too many processes"},
 	ProcessEnded:      {"ended", "process unknown: the socket's process ended long ago"},
+	ProcessIOUring:    {"ioUring", "process unknown: a process may have the socket in an io_uring"},
+	ProcessUnsettled:  {"unsettled", "process unknown: processes fork too often to look for the socket"},
 }
 
 // ProcessReasons returns all reasons but ProcessKnown.
