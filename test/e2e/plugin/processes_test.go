@@ -22,6 +22,7 @@ func TestPluginProcesses(t *testing.T) {
 	sender := cluster.Pod(t, ns, "sender", cluster.PodSpec("idle"))
 	pc := cluster.Capture(t, cluster.Admin, ns, sondev1.PacketCaptureSpec{
 		TargetDeployment: "sink", Duration: "10m", Filter: fmt.Sprintf("udp port %d", cluster.UDPPort), Processes: true,
+		Engine: sondev1.EngineAuto, // whatever the default of this run is: afpacket cannot name processes
 	})
 	const count = 500
 	for i := range pods {
