@@ -64,7 +64,7 @@ trap finish EXIT
 case "$shard" in
 capture)
 	SONDE_ENGINE=afpacket e2e '^Test(Exactness|SourceExample|TwoCaptures|CaptureAfterCapture|ScaleAndRollout|KilledProbe|IdleManager|Plugin|Doctor|Filter|PacketLimit|Audit|Trace)'
-	SONDE_ENGINE=bpf e2e '^Test(Exactness|SourceExample|TwoCaptures|CaptureAfterCapture|ScaleAndRollout|KilledProbe|IdleManager|PluginCapture|PluginInterrupted|Filter|PacketLimit)'
+	SONDE_ENGINE=bpf e2e '^Test(Exactness|SourceExample|TwoCaptures|CaptureAfterCapture|ScaleAndRollout|KilledProbe|IdleManager|PluginCapture|PluginInterrupted|PluginProcesses|Filter|PacketLimit)'
 	;;
 gate)
 	export SONDE_FIGURES=$PWD/build/gate
