@@ -238,23 +238,40 @@ static __always_inline __u32 pid_at(struct pid *p, __u32 level)
 	return nr;
 }
 
-/* Takes a free record. Records are taken in turn, so that those of ended processes stay for a while. */
+struct taking {
+	__u32 slot;
+	bool taken;
+};
+
+static long try_record(__u32 i, struct taking *t)
+{
+	__u32 slot = FIRST_PROCESS + __sync_fetch_and_add(&next_slot, 1) % (SLOTS - FIRST_PROCESS);
+	struct process *p = record_at(slot);
+
+	t->slot = slot;
+	t->taken = p && !__sync_val_compare_and_swap(&p->used, 0, 1);
+	return t->taken;
+}
+
+/*
+ * Takes a free record. Records are taken in turn, so that those of ended processes stay for a while. Nearly always the first one is
+ * free, but processes that were there at the start have records in a row.
+ */
 static __always_inline struct process *take_record(__u32 *slot)
 {
+	struct taking t = {};
 	struct process *p;
 
-	for (int i = 0; i < 8; i++) {
-		*slot = FIRST_PROCESS + __sync_fetch_and_add(&next_slot, 1) % (SLOTS - FIRST_PROCESS);
-		p = record_at(*slot);
-		if (p && !__sync_val_compare_and_swap(&p->used, 0, 1)) {
-			p->claim = (__u32)(p->claim + SLOTS) | *slot; /* the next generation */
-			p->parent = p->children = p->named = p->scan = p->rings = p->tables = 0;
-			p->forked = 0;
-			p->options[0].length = p->options[1].length = 0; /* of the record's former process */
-			return p;
-		}
-	}
-	return 0;
+	bpf_loop(SLOTS - FIRST_PROCESS, try_record, &t, 0);
+	p = record_at(t.slot);
+	if (!p || !t.taken)
+		return 0;
+	p->claim = (__u32)(p->claim + SLOTS) | t.slot; /* the next generation */
+	p->parent = p->children = p->named = p->scan = p->rings = p->tables = 0;
+	p->forked = 0;
+	p->options[0].length = p->options[1].length = 0; /* of the record's former process */
+	*slot = t.slot;
+	return p;
 }
 
 /* Returns the record of a process, which may be new; zero if none is free. */
