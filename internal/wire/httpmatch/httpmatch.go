@@ -178,9 +178,10 @@ const (
 // size is how many steps an expression has, up to a million.
 func size(e *syntax.Regexp) int {
 	n := 1
-	if e.Op == syntax.OpLiteral {
+	switch e.Op { //nolint:exhaustive // the others are one step
+	case syntax.OpLiteral:
 		n = len(e.Rune)
-	} else if e.Op == syntax.OpCharClass {
+	case syntax.OpCharClass:
 		n += len(e.Rune) / (2 * rangesPerStep)
 	}
 	for _, part := range e.Sub {
