@@ -97,17 +97,18 @@ func TestOwnRightsAreAskedOnce(t *testing.T) {
 			},
 		}), webhooktest.Clock())
 		first, gone := context.WithCancel(t.Context())
-		ctx := first
 		var pods sync.WaitGroup
-		for range 50 {
-			pods.Go(func() {
-				if allowed, err := own.Allowed(ctx, "shop"); err != nil || !allowed {
-					t.Errorf("%t, %v", allowed, err)
-				}
-			})
-			synctest.Wait()
-			ctx = t.Context()
+		allowed := func(ctx context.Context) {
+			if allowed, err := own.Allowed(ctx, "shop"); err != nil || !allowed {
+				t.Errorf("%t, %v", allowed, err)
+			}
 		}
+		pods.Go(func() { allowed(first) })
+		for range 50 {
+			synctest.Wait()
+			pods.Go(func() { allowed(t.Context()) })
+		}
+		synctest.Wait()
 		gone() // the other Pods still get the answer
 		close(answer)
 		pods.Wait()
