@@ -84,7 +84,7 @@ func (i *index) addRoutes(routes []tunnel.Route) error {
 	return nil
 }
 
-// changedPods returns the Pods whose Tables differ from those of the index before, but for live sessions.
+// changedPods returns the Pods whose routes differ from those of the index before. It does not compare which clients are connected.
 func (i *index) changedPods(before *index) []string {
 	same := map[string]bool{}
 	for id, r := range i.routes {

@@ -152,8 +152,8 @@ func (r *Reconciler) forbidden(ctx context.Context, o *observation) (plan, error
 	return r.closedByLabel(ctx, o, in)
 }
 
-// releaseNamespace returns the namespace of the release, or a plan that waits if it is gone, or another one than that of the stamp. A
-// namespace that was deleted and created again may have another owner, who has opened it for Collectors of their own.
+// releaseNamespace returns the namespace of the release. If it does not exist, or has another UID than the stamp names, it returns a plan
+// that waits instead. A namespace that was deleted and created again may have another owner, who has opened it for their own Collectors.
 func (r *Reconciler) releaseNamespace(ctx context.Context, o *observation) (*corev1.Namespace, plan, error) {
 	in := &corev1.Namespace{}
 	err := r.Live.Get(ctx, client.ObjectKey{Name: o.collector.ReleaseNamespace()}, in)

@@ -8,8 +8,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// Exists returns a readiness check that fails until an object exists. It never fails after that: a replica that is not ready serves no
-// webhook, so it would only make it worse that somebody has deleted the object.
+// Exists returns a readiness check that fails until an object exists. After that it never fails: if somebody deletes the object, the leader
+// creates it again, and replicas that are not ready would serve no webhook meanwhile.
 func Exists(from client.Reader, o client.Object) func(*http.Request) error {
 	var found atomic.Bool
 	return func(r *http.Request) error {

@@ -7,7 +7,7 @@ import (
 	sondev1 "github.com/sonde-operator/sonde/api/v1alpha1"
 )
 
-// ErrNoNamespace says that a stamp does not name the namespace that it is for. Builds before version 0.3.0 made such stamps.
+// ErrNoNamespace says that a stamp does not name the namespace that it is for. Earlier builds of version 0.3.0 made such stamps.
 var ErrNoNamespace = errors.New("its stamp names no namespace")
 
 // SignCollector returns the two annotations that bind the name and the spec of c to claim.Requester, who created c or changed it last.
