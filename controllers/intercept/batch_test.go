@@ -131,7 +131,7 @@ func TestBatch(t *testing.T) {
 			seen[one], distinct[one] = true, true
 		}
 		if len(distinct) != maxChanges || len(got) != maxChanges || !distinct["shop/a"] || !distinct["shop/b"] || !distinct["bank/a"] {
-			t.Fatalf("%d at %d, of which distinct %d", len(got), i, len(distinct))
+			t.Fatalf("time %d: %d carriers are chosen, %d of them different", i, len(got), len(distinct))
 		}
 	}
 	if len(seen) != len(all) {

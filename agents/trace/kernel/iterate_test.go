@@ -45,7 +45,7 @@ func TestReadSockets(t *testing.T) {
 	}
 }
 
-// Sockets without room are not dropped silently. Those that nobody wants take no room.
+// Sockets beyond the bound are reported as such, and sockets that keep does not select are not counted towards it.
 func TestReadSocketsWithoutRoom(t *testing.T) {
 	full := make([]Socket, maxSockets)
 	for i := range full {
