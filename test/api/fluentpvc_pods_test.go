@@ -64,7 +64,7 @@ func startFluentPVC(t *testing.T, ns string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	own, err := fluentpvc.NewCache(user, scheme)
+	own, err := fluentpvc.NewCache(t.Context(), user, operatorNamespace, scheme)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -86,7 +86,7 @@ func startFluentPVC(t *testing.T, ns string) {
 	runManager(t, mgr)
 	mux := http.NewServeMux()
 	mux.Handle(webhookpath.Sidecar, admission.NewIntake().Hook(&webhook.Admission{Handler: &sidecar.Handler{
-		Cache: mgr.GetClient(), Live: live, Rights: sidecar.NewOwnRights(live, clock.RealClock{}), Bindings: sidecar.NewBindings(mgr.GetClient(), clock.RealClock{}),
+		Cache: mgr.GetClient(), Live: live, Rights: sidecar.NewOwnRights(own.Granted, live, clock.RealClock{}), Bindings: sidecar.NewBindings(mgr.GetClient(), clock.RealClock{}),
 		Verify: verify, Key: stampKey, OperatorNamespace: operatorNamespace,
 	}}, nil))
 	serve(t, mux, func(o platformcontroller.ConfigurationOptions) *acadmission.MutatingWebhookConfigurationApplyConfiguration {
