@@ -79,8 +79,9 @@ func (r *Reconciler) step(ctx context.Context, o *observation) (*observation, re
 	if moved {
 		enter(o, t)
 	}
-	// A claim with data is given up only when the status says so: writing that fails if the binding in the cache is stale.
-	stop := t.act == createJob || t.act == createClaim || t.to == sondev1.BindingDiscarded
+	// A claim is deleted only when the status says why. Writing that fails if the binding in the cache is stale. And if the manager dies
+	// between both, the next one does not take a Job that this one has deleted for one that has not succeeded.
+	stop := t.act == createJob || t.act == createClaim || t.to == sondev1.BindingDiscarded || t.to == sondev1.BindingFinalizerJobSucceeded
 	return o, result{moved: moved && !stop}, nil
 }
 

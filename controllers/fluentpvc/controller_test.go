@@ -3,6 +3,7 @@ package fluentpvc
 import (
 	"context"
 	"errors"
+	"fmt"
 	"math"
 	"strings"
 	"testing"
@@ -247,6 +248,99 @@ func TestLifeOfAClaim(t *testing.T) {
 	}
 	if w.writes > 9 {
 		t.Errorf("%d writes in all, want at most 9", w.writes)
+	}
+}
+
+// TestDeathAfterEachWrite: a manager that dies after any write of a life leaves a volume that the next one finishes, with one Job. No
+// state on the way says that data was lost.
+func TestDeathAfterEachWrite(t *testing.T) {
+	errDead := errors.New("the manager is dead")
+	for last := 1; last <= 9; last++ {
+		t.Run(fmt.Sprint("after write ", last), func(t *testing.T) {
+			pod := targetPod("1")
+			w := newWorld(t, fluentPVC(), pod)
+			dead, jobs := false, map[types.UID]bool{}
+			write := func(do func() error) error {
+				if dead {
+					return errDead
+				}
+				err := do()
+				if w.writes == last {
+					dead = true
+					return errDead
+				}
+				return err
+			}
+			w.r.Client = interceptor.NewClient(w.r.Client.(client.WithWatch), interceptor.Funcs{
+				Create: func(ctx context.Context, c client.WithWatch, o client.Object, opts ...client.CreateOption) error {
+					return write(func() error {
+						err := c.Create(ctx, o, opts...)
+						if job, ok := o.(*batchv1.Job); ok && err == nil {
+							jobs[job.UID] = true
+						}
+						return err
+					})
+				},
+				Delete: func(ctx context.Context, c client.WithWatch, o client.Object, opts ...client.DeleteOption) error {
+					return write(func() error { return c.Delete(ctx, o, opts...) })
+				},
+				SubResourcePatch: func(ctx context.Context, c client.Client, sub string, o client.Object, p client.Patch, opts ...client.SubResourcePatchOption) error {
+					return write(func() error { return c.SubResource(sub).Patch(ctx, o, p, opts...) })
+				},
+			})
+			passes := func() {
+				t.Helper()
+				for range 10 {
+					_, err := w.r.Reconcile(t.Context(), ctrl.Request{NamespacedName: client.ObjectKey{Namespace: "shop", Name: claimName}})
+					if err != nil && !dead {
+						t.Fatal(err)
+					}
+					dead = false // the next manager
+					if b := w.binding(); b != nil && (b.Status.Phase == sondev1.BindingUnknown || b.Status.Phase == sondev1.BindingDataLost) {
+						t.Fatalf("phase %s, conditions %+v", b.Status.Phase, b.Status.Conditions)
+					}
+				}
+			}
+			passes()
+			w.wantPhase(sondev1.BindingReady)
+			w.bind()
+			w.endPod(pod)
+			passes()
+			w.wantPhase(sondev1.BindingFinalizerJobApplied)
+			w.endJob(1, batchv1.JobComplete)
+			passes()
+			if w.claim() != nil || w.binding() != nil {
+				t.Errorf("claim %v and binding %v are left", w.claim(), w.binding())
+			}
+			if len(jobs) != 1 {
+				t.Errorf("%d Jobs, want 1", len(jobs))
+			}
+			if w.writes < 9 {
+				t.Errorf("%d writes: the manager did not die after each", w.writes)
+			}
+		})
+	}
+}
+
+// TestStatusOfADeletionIsWrittenOnce: the status says in the same write that the Job has succeeded and that the claim is deleted. Nothing is
+// deleted in that pass.
+func TestStatusOfADeletionIsWrittenOnce(t *testing.T) {
+	pod := targetPod("1")
+	w := newWorld(t, fluentPVC(), pod)
+	w.settled()
+	w.bind()
+	w.endPod(pod)
+	w.settled()
+	w.endJob(1, batchv1.JobComplete)
+	before := w.writes
+	w.pass()
+	b := w.wantPhase(sondev1.BindingFinalizerJobSucceeded)
+	if c := apimeta.FindStatusCondition(b.Status.Conditions, sondev1.ConditionClaimCreated); c.Reason != sondev1.ReasonClaimDeleted || w.writes != before+1 || w.claim() == nil {
+		t.Errorf("condition %+v after %d writes, claim %v; want ClaimDeleted after one write, and the claim", c, w.writes-before, w.claim())
+	}
+	w.pass()
+	if w.writes != before+3 || w.claim() != nil {
+		t.Errorf("%d writes, claim %v; want two deletions more", w.writes-before, w.claim())
 	}
 }
 
@@ -596,6 +690,7 @@ func TestRefusedDeletion(t *testing.T) {
 	w.endPod(pod)
 	w.settled()
 	w.endJob(1, batchv1.JobComplete)
+	w.pass()
 	w.missing = map[string]bool{"delete jobs": true}
 	w.refuse = func(client.Object) error {
 		return apierrors.NewForbidden(corev1.Resource("persistentvolumeclaims"), claimName, errors.New(`User "m" cannot delete resource "persistentvolumeclaims" in API group "" in the namespace "shop"`))

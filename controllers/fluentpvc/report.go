@@ -72,7 +72,9 @@ func claimCondition(o *observation, d result) metav1.Condition {
 	if d.tried == deleteClaim {
 		return is(metav1.ConditionFalse, d.reason(), "the claim and its Jobs cannot be deleted: "+d.explain(o))
 	}
-	if o.claim != nil && !o.claim.DeletionTimestamp.IsZero() {
+	// The next pass deletes the claim of a Job that has succeeded. The status says so before: it is not written again for that.
+	deletes := phaseOf(o.binding) == sondev1.BindingFinalizerJobSucceeded && o.retained()
+	if o.claim != nil && (deletes || !o.claim.DeletionTimestamp.IsZero()) {
 		message := "the claim is being deleted"
 		switch {
 		case o.pod != nil:
