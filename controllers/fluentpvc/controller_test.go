@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"reflect"
 	"strings"
 	"testing"
 	"time"
@@ -341,6 +342,127 @@ func TestStatusOfADeletionIsWrittenOnce(t *testing.T) {
 	w.pass()
 	if w.writes != before+3 || w.claim() != nil {
 		t.Errorf("%d writes, claim %v; want two deletions more", w.writes-before, w.claim())
+	}
+}
+
+// TestStaleCacheRepeatsNoWrite: passes whose caches lag behind an earlier pass create, patch and delete nothing again.
+func TestStaleCacheRepeatsNoWrite(t *testing.T) {
+	// hide keeps objects of one type out of a cache, and old shows an old version of them.
+	hide := func(c client.Client, what client.Object) client.Client {
+		return interceptor.NewClient(c.(client.WithWatch), interceptor.Funcs{Get: func(ctx context.Context, c client.WithWatch, key client.ObjectKey, o client.Object, opts ...client.GetOption) error {
+			if fmt.Sprintf("%T", o) == fmt.Sprintf("%T", what) {
+				return apierrors.NewNotFound(corev1.Resource("x"), key.Name)
+			}
+			return c.Get(ctx, key, o, opts...)
+		}})
+	}
+	old := func(c client.Client, was client.Object) client.Client {
+		return interceptor.NewClient(c.(client.WithWatch), interceptor.Funcs{Get: func(ctx context.Context, c client.WithWatch, key client.ObjectKey, o client.Object, opts ...client.GetOption) error {
+			if fmt.Sprintf("%T", o) == fmt.Sprintf("%T", was) {
+				reflect.ValueOf(o).Elem().Set(reflect.ValueOf(was.DeepCopyObject()).Elem())
+				return nil
+			}
+			return c.Get(ctx, key, o, opts...)
+		}})
+	}
+	// stale makes a pass, and reports the writes of a second one with stale caches.
+	stale := func(t *testing.T, w *world, spoil func()) {
+		t.Helper()
+		spoil()
+		before := w.writes
+		if result := w.pass(); w.writes != before {
+			t.Errorf("%d writes, want none; next pass after %s", w.writes-before, result.RequeueAfter)
+		}
+	}
+	t.Run("the binding is not there yet", func(t *testing.T) {
+		w := newWorld(t, fluentPVC(), targetPod("1"))
+		w.settled()
+		stale(t, w, func() { w.r.Client = hide(w.r.Client, &sondev1.FluentPVCBinding{}) })
+	})
+	t.Run("the binding of a lost one is not there yet", func(t *testing.T) {
+		w, delPod, delBinding, _ := bound(t)
+		delBinding()
+		delPod()
+		w.settled()
+		stale(t, w, func() { w.r.Client = hide(w.r.Client, &sondev1.FluentPVCBinding{}) })
+	})
+	t.Run("the status has another phase", func(t *testing.T) {
+		pod := targetPod("1")
+		w := newWorld(t, fluentPVC(), pod)
+		w.settled()
+		w.bind()
+		w.endPod(pod)
+		w.settled()
+		applied := w.wantPhase(sondev1.BindingFinalizerJobApplied)
+		w.endJob(1, batchv1.JobFailed)
+		w.pass()
+		w.wantPhase(sondev1.BindingOutOfUse)
+		stale(t, w, func() { w.r.Client = old(w.r.Client, applied) })
+	})
+	t.Run("claim and Job are not being deleted yet", func(t *testing.T) {
+		pod := targetPod("1")
+		w := newWorld(t, fluentPVC(), pod)
+		w.settled()
+		w.bind()
+		w.endPod(pod)
+		w.settled()
+		w.endJob(1, batchv1.JobComplete)
+		w.pass()
+		b := w.wantPhase(sondev1.BindingFinalizerJobSucceeded)
+		claim, job := w.claim(), &batchv1.Job{}
+		if err := w.Get(t.Context(), client.ObjectKey{Namespace: "shop", Name: jobName(b, 1)}, job); err != nil {
+			t.Fatal(err)
+		}
+		w.pass()
+		stale(t, w, func() {
+			cached := fake.NewClientBuilder().WithScheme(w.Scheme()).WithObjects(claim, job).Build()
+			w.r.Own = cached
+		})
+	})
+	t.Run("the binding is still there", func(t *testing.T) {
+		pod := targetPod("1")
+		w := newWorld(t, fluentPVC(), pod)
+		w.settled()
+		w.bind()
+		w.endPod(pod)
+		w.settled()
+		w.endJob(1, batchv1.JobComplete)
+		w.pass()
+		b := w.wantPhase(sondev1.BindingFinalizerJobSucceeded)
+		w.settled()
+		stale(t, w, func() { w.r.Client = old(w.r.Client, b) })
+	})
+}
+
+// TestChangedMetadataIsNoConflict: a user who annotates a binding costs no refused patch.
+func TestChangedMetadataIsNoConflict(t *testing.T) {
+	pod := targetPod("1")
+	w := newWorld(t, fluentPVC(), pod)
+	w.settled()
+	w.bind()
+	w.endPod(pod)
+	w.settled()
+	b := w.wantPhase(sondev1.BindingFinalizerJobApplied)
+	w.endJob(1, batchv1.JobFailed)
+	cached := b.DeepCopy()
+	b.Annotations = map[string]string{"example.com/note": "x"}
+	if err := w.Update(t.Context(), b); err != nil {
+		t.Fatal(err)
+	}
+	w.r.Client = interceptor.NewClient(w.r.Client.(client.WithWatch), interceptor.Funcs{Get: func(ctx context.Context, c client.WithWatch, key client.ObjectKey, o client.Object, opts ...client.GetOption) error {
+		if b, ok := o.(*sondev1.FluentPVCBinding); ok {
+			cached.DeepCopyInto(b)
+			return nil
+		}
+		return c.Get(ctx, key, o, opts...)
+	}})
+	before := w.writes
+	w.pass()
+	if w.writes != before+1 {
+		t.Errorf("%d writes, want 1", w.writes-before)
+	}
+	if b := w.wantPhase(sondev1.BindingOutOfUse); b.Annotations["example.com/note"] != "x" {
+		t.Errorf("annotations %v: the user's is gone", b.Annotations)
 	}
 }
 
