@@ -69,7 +69,7 @@ func (r *Reconciler) step(ctx context.Context, o *observation) (*observation, re
 		}
 	}
 	err := r.act(ctx, o, t.act)
-	o.compared = (err == nil || refusal(err)) && (t.act == createClaim || t.act == createJob)
+	o.compared = (err == nil || refusal(err)) && t.creates()
 	switch {
 	case refusal(err):
 		return o, result{refused: err, tried: t.act, notPermitted: r.rightMissing(ctx, o.binding.Namespace, t.act, err)}, nil
@@ -82,10 +82,17 @@ func (r *Reconciler) step(ctx context.Context, o *observation) (*observation, re
 	if moved {
 		enter(o, t)
 	}
-	// A claim is deleted only when the status says why. Writing that fails if the binding in the cache is stale. And if the manager dies
-	// between both, the next one does not take a Job that this one has deleted for one that has not succeeded.
-	stop := t.act == createJob || t.act == createClaim || t.to == sondev1.BindingDiscarded || t.to == sondev1.BindingFinalizerJobSucceeded
-	return o, result{moved: moved && !stop}, nil
+	return o, result{moved: moved && !t.endsPass()}, nil
+}
+
+// creates reports whether a row creates an object. Its action compares the binding of the cache with the API server's before.
+func (t transition) creates() bool { return t.act == createClaim || t.act == createJob }
+
+// endsPass reports whether the status is written before the next row. A claim is deleted only when the status says why: writing that fails
+// if the binding in the cache is stale. And if the manager dies between both, the next one does not take a Job that this one has deleted
+// for one that has not succeeded.
+func (t transition) endsPass() bool {
+	return t.creates() || t.to == sondev1.BindingDiscarded || t.to == sondev1.BindingFinalizerJobSucceeded
 }
 
 // enter sets the fields of the status that change with the phase.

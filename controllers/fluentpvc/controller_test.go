@@ -345,6 +345,45 @@ func TestStatusOfADeletionIsWrittenOnce(t *testing.T) {
 	}
 }
 
+// TestPodOfASucceededJobIsNoKeeper: the cache may still have the Pod of a Job that has succeeded as running. The status does not name it, so that
+// its end is no change. A Pod of someone else is named.
+func TestPodOfASucceededJobIsNoKeeper(t *testing.T) {
+	for name, tc := range map[string]struct {
+		pod  func(*sondev1.FluentPVCBinding) string
+		want bool
+	}{
+		"the Job's":          {pod: func(b *sondev1.FluentPVCBinding) string { return jobName(b, 1) + "-x7k2p" }},
+		"of someone else":    {pod: func(*sondev1.FluentPVCBinding) string { return "debug" }, want: true},
+		"of another attempt": {pod: func(b *sondev1.FluentPVCBinding) string { return jobName(b, 2) + "-x7k2p" }, want: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			pod := targetPod("1")
+			w := newWorld(t, fluentPVC(), pod)
+			w.settled()
+			w.bind()
+			w.endPod(pod)
+			w.settled()
+			user := targetPod("2")
+			user.Name, user.Annotations = tc.pod(w.wantPhase(sondev1.BindingFinalizerJobApplied)), nil
+			user.Status.Phase = corev1.PodRunning
+			if err := w.Create(t.Context(), user); err != nil {
+				t.Fatal(err)
+			}
+			w.endJob(1, batchv1.JobComplete)
+			w.pass()
+			c := apimeta.FindStatusCondition(w.wantPhase(sondev1.BindingFinalizerJobSucceeded).Status.Conditions, sondev1.ConditionClaimCreated)
+			if c.Reason != sondev1.ReasonClaimDeleted || strings.Contains(c.Message, user.Name) != tc.want {
+				t.Errorf("condition %+v, want ClaimDeleted, with Pod %s: %t", c, user.Name, tc.want)
+			}
+			before := w.writes
+			w.endPod(user)
+			if w.settled(); !tc.want && (w.writes != before+3 || w.binding() != nil) {
+				t.Errorf("%d writes, want 3: the deletions of Job, claim and binding", w.writes-before)
+			}
+		})
+	}
+}
+
 // TestStaleCacheRepeatsNoWrite: passes whose caches lag behind an earlier pass create, patch and delete nothing again.
 func TestStaleCacheRepeatsNoWrite(t *testing.T) {
 	// hide keeps objects of one type out of a cache, and old shows an old version of them.

@@ -58,7 +58,7 @@ func (s *schedule) afterWrite(m *replica, verb string, k memapi.Key, err error) 
 	case m.began.paused:
 		s.Fail("%s %s %s, and its cache had the pause when the pass began", m, verb, k)
 		return
-	case !s.disturbed() && s.repeats(m, verb, k, err):
+	case !s.disturbed() && s.repeats(verb, k, err):
 		s.Fail("%s repeats a write, because its cache is behind: %s %s: %v", m, verb, k, err)
 		return
 	case m.began.ending && m.ending(k.Namespace) && verb == "create" && k.Kind != KindBinding: // a binding has no live check of its namespace; the API server refuses it
@@ -83,7 +83,7 @@ func (s *schedule) afterWrite(m *replica, verb string, k memapi.Key, err error) 
 func (s *schedule) disturbed() bool { return s.faults > 0 || s.pauses > 0 }
 
 // repeats reports whether the API server's answer to a write says that the manager has made it before.
-func (s *schedule) repeats(m *replica, verb string, k memapi.Key, err error) bool {
+func (s *schedule) repeats(verb string, k memapi.Key, err error) bool {
 	switch {
 	case verb == "evict":
 		return false
