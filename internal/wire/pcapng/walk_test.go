@@ -2,6 +2,7 @@ package pcapng_test
 
 import (
 	"bytes"
+	"slices"
 	"testing"
 
 	"github.com/sonde-operator/sonde/internal/wire/pcapng"
@@ -32,6 +33,14 @@ func TestWhole(t *testing.T) {
 				t.Fatalf("of %d bytes %d are complete, searched from %d; want %d", size, got, from, want)
 			}
 		}
+		length, packets, next := pcapng.CompleteBlocks(b[:size])
+		at := slices.Index(ends, want)
+		if int64(length) != want || packets != uint64(max(0, at-2)) {
+			t.Fatalf("of %d bytes %d are complete, with %d packets; want %d", size, length, packets, want)
+		}
+		if next != 0 && want+int64(next) != ends[at+1] || next == 0 && size-want >= pcapng.PacketHeaderLen {
+			t.Fatalf("of %d bytes, the next block has %d", size, next)
+		}
 	}
 }
 
@@ -52,6 +61,9 @@ func TestWholeOfNonsense(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			if got := pcapng.CompleteLen(bytes.NewReader(tc.bytes), 0, int64(len(tc.bytes))); got != tc.want {
 				t.Errorf("%d bytes, want %d", got, tc.want)
+			}
+			if length, _, next := pcapng.CompleteBlocks(tc.bytes); int64(length) != tc.want || next != 0 {
+				t.Errorf("%d bytes and a block of %d, want %d and none", length, next, tc.want)
 			}
 		})
 	}
