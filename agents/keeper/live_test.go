@@ -119,21 +119,23 @@ func TestLiveThatIsFarBehind(t *testing.T) {
 func TestLiveRefuses(t *testing.T) {
 	k := run(t, clock.RealClock{})
 	appendTo(t, filepath.Join(k.results, ".hidden.ndjson"), "{}\n")
+	appendTo(t, filepath.Join(k.results, "api-0000000001.pcapng"), "")
 	for name, tc := range map[string]struct {
 		file     string
 		from     int64
 		ring     bool
 		wantCode int
 	}{
-		"flap":               {"web.log", 0, false, http.StatusNotFound},
-		"not there":          {"api.ndjson", 0, false, http.StatusNotFound},
-		"hidden":             {".hidden.ndjson", 0, false, http.StatusNotFound},
-		"no beginning":       {"web.ndjson", -1, false, http.StatusBadRequest},
-		"one file as a ring": {"web.pcapng", 0, true, http.StatusBadRequest},
-		"a trace as a ring":  {"web-0000000001.ndjson", 0, true, http.StatusBadRequest},
-		"another Pod's ring": {"api-0000000001.pcapng", 0, true, http.StatusNotFound},
-		"a hidden ring":      {".web-0000000001.pcapng", 0, true, http.StatusNotFound},
-		"another Pod's file": {"api-0000000001.pcapng", 0, false, http.StatusNotFound},
+		"flap":                 {"web.log", 0, false, http.StatusNotFound},
+		"not there":            {"api.ndjson", 0, false, http.StatusNotFound},
+		"hidden":               {".hidden.ndjson", 0, false, http.StatusNotFound},
+		"no beginning":         {"web.ndjson", -1, false, http.StatusBadRequest},
+		"one file as a ring":   {"web.pcapng", 0, true, http.StatusBadRequest},
+		"a trace as a ring":    {"web-0000000001.ndjson", 0, true, http.StatusBadRequest},
+		"another Pod's ring":   {"sink-0000000001.pcapng", 0, true, http.StatusNotFound},
+		"a hidden ring":        {".web-0000000001.pcapng", 0, true, http.StatusNotFound},
+		"another probe's ring": {"api-0000000002.pcapng", 7, true, http.StatusNotFound},
+		"another Pod's file":   {"sink-0000000001.pcapng", 0, false, http.StatusNotFound},
 	} {
 		t.Run(name, func(t *testing.T) {
 			resp, err := k.client.Live(t.Context(), k.addr, tc.file, keeperapi.LiveQuery{From: tc.from, Ring: tc.ring})

@@ -51,7 +51,15 @@ func (h *handler) liveRing(w http.ResponseWriter, r *http.Request, name string, 
 		refuse(w, http.StatusBadRequest, keeperapi.QueryRing+": this is no file of a ring")
 		return
 	}
-	files, _, err := h.results.ringAfter(base, 0)
+	f := &ringFollower{
+		follower: &follower{records: blockRecords, name: name, h: h, newest: q.Newest},
+		base:     base, passed: q.Passed, buf: make([]byte, ringRead),
+	}
+	defer f.close()
+	if q.From > 0 || q.Passed > 0 { // others have no packets yet, and start with the oldest file
+		f.resume, f.number, f.at = true, number, q.From
+	}
+	files, _, err := h.results.ringAfter(base, max(f.number, 1)-1) // older files alone are those of another probe
 	if err != nil {
 		h.log.Error("Listing the files of a ring failed", "file", name, "error", err)
 		refuse(w, http.StatusInternalServerError, "the files cannot be listed: see the keeper's log")
@@ -60,14 +68,6 @@ func (h *handler) liveRing(w http.ResponseWriter, r *http.Request, name string, 
 	if files == 0 || !isServed(name, nil) {
 		refuse(w, http.StatusNotFound, errNotServed.Error())
 		return
-	}
-	f := &ringFollower{
-		follower: &follower{records: blockRecords, name: name, h: h, newest: q.Newest},
-		base:     base, passed: q.Passed, buf: make([]byte, ringRead),
-	}
-	defer f.close()
-	if q.From > 0 || q.Passed > 0 { // others have no packets yet, and start with the oldest file
-		f.resume, f.number, f.at = true, number, q.From
 	}
 	f.serve(w, r, f.sendNew)
 }
