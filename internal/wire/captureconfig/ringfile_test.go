@@ -31,3 +31,13 @@ func TestRingFile(t *testing.T) {
 		}
 	}
 }
+
+func FuzzParseRingFile(f *testing.F) {
+	f.Add("web-1-qwer-0000000001.pcapng")
+	f.Add("--18446744073709551615.pcapng")
+	f.Fuzz(func(t *testing.T, name string) {
+		if base, number, ok := ParseRingFile(name); ok && (base == "" || number == 0 || RingFile(base, number) != name) {
+			t.Errorf("%q is %q, %d", name, base, number)
+		}
+	})
+}

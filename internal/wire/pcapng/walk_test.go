@@ -81,3 +81,26 @@ func FuzzWhole(f *testing.F) {
 		}
 	})
 }
+
+// Both ways to find the complete blocks agree, and neither reads beyond the bytes that there are.
+func FuzzCompleteBlocks(f *testing.F) {
+	packet := pcapng.AppendPacket(pcapng.AppendSection(nil, &pcapng.Section{}), &pcapng.Packet{Data: []byte("data"), Length: 4})
+	f.Add(packet)
+	f.Add(packet[:len(packet)-1])
+	f.Add([]byte("\x06\x00\x00\x00\x0c\x00\x00\x00\x0c\x00\x00\x00"))
+	f.Fuzz(func(t *testing.T, b []byte) {
+		length, packets, next := pcapng.CompleteBlocks(b)
+		counted := uint64(0)
+		want, err := pcapng.Walk(bytes.NewReader(b), func(i pcapng.BlockInfo) {
+			if i.Packet {
+				counted++
+			}
+		})
+		if err != nil || int64(length) != want || packets != counted {
+			t.Errorf("%d bytes and %d packets, want %d and %d (%v)", length, packets, want, counted, err)
+		}
+		if next != 0 && next <= len(b)-length {
+			t.Errorf("the next block has %d bytes of %d", next, len(b)-length)
+		}
+	})
+}
