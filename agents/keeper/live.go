@@ -111,6 +111,9 @@ func (f *follower) run(ctx context.Context, sendNew func() (done bool, err error
 		case <-ctx.Done():
 			return context.Cause(ctx)
 		case <-heartbeat.C:
+			if f.file == nil {
+				continue // a reader of a ring takes the name of a file for the first sign of life, and silence makes it ask again
+			}
 			if err := f.send(f.heartbeat); err != nil {
 				return err
 			}
@@ -138,10 +141,7 @@ func (f *follower) sendNew() (done bool, err error) {
 	if f.horizon != nil {
 		until = f.h.results.horizon() // before the size, too
 	}
-	size, removed, err := f.size()
-	if err == nil && removed {
-		err = errRemoved
-	}
+	size, err := f.size()
 	if err != nil {
 		return false, err
 	}
@@ -205,13 +205,16 @@ func (f *follower) sendTo(to int64) error {
 // errRemoved says that a ring of files has removed a file to make room for a newer one.
 var errRemoved = errors.New("a newer file has replaced this one")
 
-// size returns the size of the file, and whether the file has lost its name: then its space is freed.
-func (f *follower) size() (size int64, removed bool, err error) {
+// size returns the size of the file, or errRemoved if it has lost its name: it is emptied then.
+func (f *follower) size() (int64, error) {
 	var st unix.Stat_t
 	if err := unix.Fstat(int(f.file.Fd()), &st); err != nil {
-		return 0, false, fmt.Errorf("inspect the file: %w", err)
+		return 0, fmt.Errorf("inspect the file: %w", err)
 	}
-	return st.Size, st.Nlink == 0, nil
+	if st.Nlink == 0 {
+		return 0, errRemoved
+	}
+	return st.Size, nil
 }
 
 // nextLine returns where the first line after from starts; end if there is none.

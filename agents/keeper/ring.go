@@ -115,10 +115,7 @@ func (f *ringFollower) step() (sent int64, more bool, err error) {
 	}
 	// A file is complete before the next one begins, so this is before the size.
 	complete := f.h.results.exists(captureconfig.RingFile(f.base, f.number+1))
-	size, removed, err := f.size()
-	if err == nil && removed {
-		err = errRemoved
-	}
+	size, err := f.size()
 	if err != nil {
 		return 0, false, err
 	}
@@ -175,11 +172,7 @@ func (f *ringFollower) read(end int64) (length int, packets uint64, err error) {
 		if err != nil && !errors.Is(err, io.EOF) {
 			return 0, 0, fmt.Errorf("read the file: %w", err)
 		}
-		_, removed, err := f.size()
-		if err == nil && removed {
-			err = errRemoved
-		}
-		if err != nil {
+		if _, err := f.size(); err != nil {
 			return 0, 0, err
 		}
 		length, packets, next := pcapng.CompleteBlocks(f.buf[:n])
@@ -195,12 +188,12 @@ func (f *ringFollower) leaveOut(end int64) (int64, error) {
 	if f.at >= end {
 		return 0, nil
 	}
-	instead, at, err := f.skip(f.file, f.at, end)
-	if err != nil {
+	instead, at, skipErr := f.skip(f.file, f.at, end)
+	if _, err := f.size(); err != nil { // the gap may stand for a part of them alone
 		return 0, err
 	}
-	if _, removed, err := f.size(); removed || err != nil { // the gap may stand for a part of them alone
-		return 0, errors.Join(err, errRemoved)
+	if skipErr != nil {
+		return 0, skipErr
 	}
 	gap, err := pcapng.ParseGap(instead)
 	if err != nil || at == f.at {

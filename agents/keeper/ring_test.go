@@ -197,10 +197,10 @@ func (r *ringReader) block() bool {
 // read reads until so many packets have passed, or the end.
 func (r *ringReader) read(passed uint64) {
 	r.t.Helper()
-	for r.passed < passed && r.block() {
-	}
-	if r.passed < passed {
-		r.t.Fatalf("%d packets have passed at the end, want %d", r.passed, passed)
+	for r.passed < passed {
+		if !r.block() {
+			r.t.Fatalf("%d packets have passed at the end, want %d", r.passed, passed)
+		}
 	}
 }
 
@@ -463,7 +463,10 @@ func TestLiveRingHorizon(t *testing.T) {
 		w.write(100, 0)
 		w.r.Publish()
 		write(t, filepath.Join(k.results, captureconfig.HorizonFile), string(captureconfig.AppendHorizon(nil, w.n)))
-		for r.until < w.n && r.block() {
+		for r.until < w.n {
+			if !r.block() {
+				t.Fatal("the stream ends")
+			}
 		}
 		if r.passed != w.n {
 			t.Errorf("the horizon of %d packets is behind %d", w.n, r.passed)
@@ -473,6 +476,34 @@ func TestLiveRingHorizon(t *testing.T) {
 		b, err := os.ReadFile(filepath.Join(k.control, captureconfig.FollowFile))
 		return err == nil && string(b) == "1"
 	})
+}
+
+// The first sign of life names a file, however long the account names none. Later ones come while there are no packets.
+func TestLiveRingHeartbeats(t *testing.T) {
+	k := run(t, clock.RealClock{})
+	w := newRingWriter(t, k, 3, 1<<16)
+	quiet := k.readRing(t, false)
+	k.put(t, `{"v":1,"state":"capturing"}`)
+	waiting := k.readRing(t, false)
+	named := make(chan []string)
+	go func() {
+		waiting.block()
+		named <- waiting.files
+	}()
+	for began := time.Now(); time.Since(began) < keeperapi.HeartbeatInterval; { // to the first heartbeat
+		if !quiet.block() {
+			t.Fatal("the stream ends")
+		}
+	}
+	select {
+	case files := <-named:
+		t.Errorf("a block comes before a file is named: %v", files)
+	case <-time.After(time.Second):
+	}
+	w.report(account.StateCapturing)
+	if files := <-named; len(files) != 1 {
+		t.Errorf("the first block names %v", files)
+	}
 }
 
 // Without the parameter for a ring, as older plugins read it, the answer breaks off when the file is removed. It then is not found.

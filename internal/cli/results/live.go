@@ -61,7 +61,7 @@ func (f *liveStream) run(ctx context.Context) error {
 			return nil
 		case ctx.Err() != nil:
 			return context.Cause(ctx)
-		case errors.Is(err, errSink) || errors.Is(err, pcapng.ErrFormat) || errors.Is(err, ErrNoLiveLines) || errors.Is(err, ErrNoLiveRing) || errors.Is(err, bufio.ErrTooLong) || !f.retryable(err):
+		case !f.retryable(err):
 			return fmt.Errorf("follow %s: %w", f.file, err)
 		}
 		if f.at > before || f.file != file {
@@ -80,6 +80,11 @@ func (f *liveStream) run(ctx context.Context) error {
 
 // retryable reports whether a retry may succeed. A single file that has just begun may not exist yet. A ring that was named exists.
 func (f *liveStream) retryable(err error) bool {
+	for _, final := range []error{errSink, pcapng.ErrFormat, ErrNoLiveLines, ErrNoLiveRing, bufio.ErrTooLong} {
+		if errors.Is(err, final) {
+			return false
+		}
+	}
 	if f.ring != "" && isUnknownFile(err) {
 		return false
 	}
@@ -195,15 +200,21 @@ func (f *liveStream) copyBlock(block []byte) error {
 		}
 		block = block[n:]
 	}
-	if gap != nil && gap.File != "" {
-		f.at = int64(gap.At)
-	} else {
-		f.at += int64(size)
-	}
-	if gap != nil && gap.Until > 0 {
-		f.sink.Until(gap.Until)
+	f.at += int64(size)
+	if gap != nil {
+		f.after(gap)
 	}
 	return nil
+}
+
+// after notes what a gap says of the blocks after it.
+func (f *liveStream) after(gap *pcapng.Gap) {
+	if f.ring != "" && gap.File != "" {
+		f.at = int64(gap.At)
+	}
+	if gap.Until > 0 {
+		f.sink.Until(gap.Until)
+	}
 }
 
 // move notes the file of a ring that a gap names. Before it there are no blocks: an older keeper reads the one file alone.
