@@ -3,11 +3,13 @@ package keeper
 import (
 	"bufio"
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"log/slog"
 	"net/http"
 	"os"
 	"path/filepath"
+	"runtime/debug"
 	"strings"
 	"testing"
 	"time"
@@ -220,8 +222,9 @@ func (r *ringReader) end(w *ringWriter) {
 	}
 }
 
-// A reader that keeps up gets the packets of all files, each of which is named before its first block.
+// A reader that keeps up gets the packets of all files, each of which is named before its first block. Then no removed file is open.
 func TestLiveRing(t *testing.T) {
+	defer debug.SetGCPercent(debug.SetGCPercent(-1)) // it would close files that are forgotten
 	k := run(t, clock.RealClock{})
 	w := newRingWriter(t, k, 3, 1<<16)
 	r := k.readRing(t, false)
@@ -234,6 +237,9 @@ func TestLiveRing(t *testing.T) {
 	r.drain()
 	<-ended
 	r.end(w)
+	if open := removedButOpen(t, k.results); len(open) > 0 {
+		t.Errorf("%d removed files are open", len(open))
+	}
 	if r.lacks > 0 || len(r.files) < 20 {
 		t.Errorf("%d packets are missing, of %d files", r.lacks, len(r.files))
 	}
@@ -370,9 +376,38 @@ func TestLiveRingFromTheOldestFile(t *testing.T) {
 			}
 			w.add("eth1") // and its packets go on
 			w.write(500, time.Millisecond)
+			r.read(w.n)
+			w.write(tc.packets, 0) // all files are new
+			r.read(w.n)
 			w.finish()
 			r.end(w)
 		})
+	}
+}
+
+// What was read of a file that was removed meanwhile does not count: the file was emptied at any moment.
+func TestReadOfARemovedFile(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "web.pcapng")
+	packet := pcapng.AppendPacket(nil, &pcapng.Packet{Data: []byte("x"), Length: 1})
+	appendTo(t, path, strings.Repeat(string(packet), 3))
+	file, err := os.Open(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer file.Close()
+	f := &ringFollower{follower: &follower{records: blockRecords, file: file}, buf: make([]byte, len(packet)-1)}
+	end := int64(3 * len(packet))
+	if length, packets, err := f.read(end); length != len(packet) || packets != 1 || err != nil { // the buffer grows
+		t.Errorf("%d bytes with %d packets, %v", length, packets, err)
+	}
+	if err := os.Remove(path); err != nil {
+		t.Fatal(err)
+	}
+	if length, _, err := f.read(end); !errors.Is(err, errRemoved) {
+		t.Errorf("%d bytes, %v", length, err)
+	}
+	if left, err := f.leaveOut(end); !errors.Is(err, errRemoved) {
+		t.Errorf("%d bytes are left out, %v", left, err)
 	}
 }
 
