@@ -156,18 +156,25 @@ func (s *packetStream) addNote(saved capture.Saved, r *report.Report) {
 	if s.result.Late > 0 && saved.Late == 0 {
 		r.Notes = append(r.Notes, lateNote(s.result.Late))
 	}
-	if saved.Path == "-" || s.readerEnded() || r.Total.PacketCounts == nil {
+	if r.Total.PacketCounts == nil {
 		return
 	}
-	total := int64(0)
+	total, overwritten := int64(0), r.Total.Overwritten
 	for _, n := range s.result.Read {
 		total += n
 	}
-	if total >= r.Total.Packets && s.err == nil {
+	if overwritten > 0 {
+		r.Notes = append(r.Notes, fmt.Sprintf("%d packets were in the stream, overwritten ones included", total))
+	}
+	captured := r.Total.Packets + overwritten
+	if saved.Path == "-" || s.readerEnded() || total >= captured && s.err == nil {
 		return
 	}
-	text := fmt.Sprintf("%d of %d packets were not in the stream", max(0, r.Total.Packets-total), r.Total.Packets)
-	if r.Path != "" {
+	text := fmt.Sprintf("%d of %d packets were not in the stream", max(0, captured-total), captured)
+	switch {
+	case r.Path != "" && overwritten > 0:
+		text += "; those that were not overwritten are in " + r.Path
+	case r.Path != "":
 		text += "; they are in " + r.Path
 	}
 	if s.err != nil {

@@ -52,7 +52,8 @@ type Options struct {
 	Delay time.Duration
 	// Comment of the section, and Application that writes it.
 	Comment, Application string
-	// OnWriteError, if not nil, is called once when Out fails. Finish then returns ErrReaderEnded, or why else it failed.
+	// OnWriteError, if not nil, is called once when Out fails, or when the cluster cannot send a ring of files. Finish then returns
+	// ErrReaderEnded, or why else it failed.
 	OnWriteError func()
 }
 

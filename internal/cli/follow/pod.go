@@ -2,10 +2,12 @@ package follow
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
 	"github.com/sonde-operator/sonde/internal/cli/podstreams"
+	"github.com/sonde-operator/sonde/internal/cli/results"
 	"github.com/sonde-operator/sonde/internal/wire/pcapng"
 )
 
@@ -25,8 +27,7 @@ type pod struct {
 	uid    string
 	parser pcapng.Parser
 	block  []byte // of the last packet
-	// numbers of its interfaces in the stream.
-	numbers []uint32
+	sections
 	// interfaces that it has described, and their bytes.
 	interfaces, described int
 	began                 bool // a packet was read
@@ -47,10 +48,15 @@ func (s *Stream) readPod(ctx context.Context, of podstreams.Pod) error {
 		defer s.mu.Unlock()
 		s.sources.leave(of.UID)
 	}()
-	if err := s.o.Blocks(ctx, of.UID, of.File, !s.o.Complete, p); err != nil {
-		return fmt.Errorf("Pod %s: %w", of.Name, err) //nolint:staticcheck // a kind
+	err := s.o.Blocks(ctx, of.UID, of.File, !s.o.Complete, p)
+	if err == nil {
+		return nil
 	}
-	return nil
+	err = fmt.Errorf("Pod %s: %w", of.Name, err) //nolint:staticcheck // a kind
+	if errors.Is(err, results.ErrNoLiveRing) {
+		s.refuse(err)
+	}
+	return err
 }
 
 // Write accepts one whole block.
@@ -61,9 +67,13 @@ func (p *pod) Write(block []byte) (int, error) {
 	}
 	switch b := b.(type) {
 	case *pcapng.Section:
-		p.numbers = nil
+		p.stream.mu.Lock()
+		p.begin(p.stream.stats)
+		p.stream.mu.Unlock()
 	case *pcapng.Interface:
-		err = p.describe(b, len(block))
+		if !p.again(block) {
+			err = p.describe(b, len(block))
+		}
 	case *pcapng.Packet:
 		b.Interface = p.numbers[b.Interface]
 		p.block = pcapng.AppendPacket(p.block[:0], b)
@@ -72,7 +82,7 @@ func (p *pod) Write(block []byte) (int, error) {
 		b.Interface = p.numbers[b.Interface]
 		b.Comments = nil // a probe writes none, and these would stay in memory until the end
 		p.stream.mu.Lock()
-		p.stream.stats[b.Interface] = b
+		p.stream.stats[b.Interface] = p.sum(b)
 		p.stream.mu.Unlock()
 	}
 	return len(block), err

@@ -3,6 +3,7 @@ package follow
 import (
 	"context"
 	"errors"
+	"fmt"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -99,13 +100,15 @@ func TestBlockedReader(t *testing.T) {
 
 const queuedSlack = 1 << 10
 
-// described sends interfaces, each in a section of its own, until the stream takes no more.
+// described sends interfaces, each in a section of its own and different from the others, until the stream takes no more.
 func described(size int, sent *atomic.Int64) func(context.Context, string, string, bool, results.BlockSink) error {
 	section := pcapng.AppendSection(nil, &pcapng.Section{})
-	one := pcapng.AppendInterface(nil, &pcapng.Interface{Name: "eth0", Description: string(make([]byte, size)), LinkType: pcapng.LinkTypeEthernet})
+	one := func(n int) []byte {
+		return pcapng.AppendInterface(nil, &pcapng.Interface{Name: fmt.Sprintf("%08d", n), Description: string(make([]byte, size)), LinkType: pcapng.LinkTypeEthernet})
+	}
 	return func(_ context.Context, _, _ string, _ bool, w results.BlockSink) error {
-		for range 2 * maxDescribed / len(one) {
-			for _, b := range [][]byte{section, one} {
+		for n := range 2 * maxDescribed / len(one(0)) {
+			for _, b := range [][]byte{section, one(n)} {
 				if _, err := w.Write(b); err != nil {
 					return err
 				}

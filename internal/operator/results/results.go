@@ -59,7 +59,7 @@ const (
 type Keeper interface {
 	Watch(ctx context.Context, addr string, fn func(account.Account) error) error
 	File(ctx context.Context, addr, name, rangeHeader string) (*http.Response, error)
-	Live(ctx context.Context, addr, name string, from int64, newest bool) (*http.Response, error)
+	Live(ctx context.Context, addr, name string, q keeperapi.LiveQuery) (*http.Response, error)
 	Close()
 }
 
