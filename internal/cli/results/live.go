@@ -110,7 +110,7 @@ func (f *liveStream) attempt(ctx context.Context) error {
 	if f.newest {
 		parameters.Set(queryNewest, "1")
 	}
-	resp, err := f.client.query(ctx, parameters, nil, "live", f.podUID, f.file)
+	resp, err := f.client.query(ctx, f.client.live, parameters, nil, "live", f.podUID, f.file)
 	if isUnknownPath(err) {
 		return ErrNoLiveLines
 	}
