@@ -138,7 +138,7 @@ func TestPluginFollowsARing(t *testing.T) {
 			defer server.Close()
 			c := &v1alpha1.PacketCapture{}
 			timing := cliresults.Timing{Propagation: time.Minute, Pause: time.Millisecond, Idle: 20 * time.Second}
-			client, err := cliresults.NewClient(&rest.Config{Host: server.URL}, "sonde-system", c, aToken{}, timing)
+			client, err := cliresults.NewClient(&rest.Config{Host: server.URL}, "sonde-system", c, aToken{}, timing, 1)
 			if err != nil {
 				t.Fatal(err)
 			}

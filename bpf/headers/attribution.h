@@ -11,7 +11,7 @@
 #include <bpf/bpf_endian.h>
 
 #define ATTRIBUTE true
-#define OPTIONS_SPARE 56	/* bytes that copy_options may write after the options */
+#define OPTIONS_SPARE 24	/* bytes that copy_options may write after the options */
 
 #define ETHERTYPE_IPV4 0x0800
 #define ETHERTYPE_IPV6 0x86dd
@@ -275,14 +275,20 @@ struct ipv6 {
 	__be32 destination[4];
 };
 
-/* Reads bytes of a packet. Most are in its linear part. */
-static __always_inline bool load(struct __sk_buff *skb, __u32 at, void *to, __u32 length)
+/*
+ * Reads bytes of a packet, a multiple of 4. Most are in its linear part. The compiler would load bytes of an unknown alignment one
+ * by one.
+ */
+static __always_inline bool load(struct __sk_buff *skb, __u32 at, __u32 *to, __u32 length)
 {
 	void *data = (void *)(long)skb->data, *end = (void *)(long)skb->data_end;
+	__u32 *from = data + at;
 
 	if (data + at + length > end)
 		return !bpf_skb_load_bytes(skb, at, to, length);
-	__builtin_memcpy(to, data + at, length);
+#pragma unroll
+	for (int i = 0; i < length / 4; i++)
+		to[i] = from[i];
 	return true;
 }
 
@@ -291,7 +297,7 @@ static __always_inline __u32 slot_by_ipv4(struct __sk_buff *skb, __u32 at)
 	struct flow_key key = { .ipv4 = true };
 	struct ipv4 ip;
 
-	if (!load(skb, at, &ip, sizeof(ip)))
+	if (!load(skb, at, (__u32 *)&ip, sizeof(ip)))
 		return REASON_PROTOCOL;
 	if (ip.fragment & bpf_htons(FRAGMENT_OFFSET))
 		return REASON_FRAGMENT;
@@ -299,7 +305,7 @@ static __always_inline __u32 slot_by_ipv4(struct __sk_buff *skb, __u32 at)
 		return REASON_MULTICAST;
 	if (ip.protocol != IPPROTO_TCP && ip.protocol != IPPROTO_UDP)
 		return REASON_PROTOCOL;
-	if (!load(skb, at + (ip.version_and_length & 15) * 4, &key.tuple.ipv4.sport, 4))
+	if (!load(skb, at + (ip.version_and_length & 15) * 4, (__u32 *)&key.tuple.ipv4.sport, 4))
 		return REASON_PROTOCOL;
 	key.tuple.ipv4.saddr = ip.source;
 	key.tuple.ipv4.daddr = ip.destination;
@@ -312,7 +318,7 @@ static __always_inline __u32 slot_by_ipv6(struct __sk_buff *skb, __u32 at)
 	struct flow_key key = {};
 	struct ipv6 ip;
 
-	if (!load(skb, at, &ip, sizeof(ip)))
+	if (!load(skb, at, (__u32 *)&ip, sizeof(ip)))
 		return REASON_PROTOCOL;
 	if (*(__u8 *)ip.destination == 0xff)
 		return REASON_MULTICAST;
@@ -329,7 +335,7 @@ static __always_inline __u32 slot_by_ipv6(struct __sk_buff *skb, __u32 at)
 	default:
 		return REASON_PROTOCOL;
 	}
-	if (!load(skb, at + sizeof(ip), &key.tuple.ipv6.sport, 4))
+	if (!load(skb, at + sizeof(ip), (__u32 *)&key.tuple.ipv6.sport, 4))
 		return REASON_PROTOCOL;
 	__builtin_memcpy(key.tuple.ipv6.saddr, ip.source, sizeof(ip.source));
 	__builtin_memcpy(key.tuple.ipv6.daddr, ip.destination, sizeof(ip.destination));
@@ -361,15 +367,18 @@ static __always_inline __u32 slot_of_packet(struct __sk_buff *skb, bool ethernet
 
 /*
  * Copies the options that name a packet's process, in chunks of a constant size, which need no helper. The last one may go beyond
- * the end of the block, so the block reserves OPTIONS_SPARE bytes more than it takes.
+ * the end of the block, so the block reserves OPTIONS_SPARE bytes more than it takes. The words are copied one by one, because
+ * the compiler would copy bytes of an unknown alignment one by one.
  */
 static __always_inline void copy_options(void *to, struct options *o, __u32 length)
 {
+	__u64 *words = to, *from = (void *)o->bytes;
+
 #pragma unroll
-	for (int from = 0; from < OPTIONS_MAX; from += OPTIONS_SPARE) {
-		if (from && from >= length)
+	for (int i = 0; i < OPTIONS_MAX / 8; i++) {
+		if (i && i % (OPTIONS_SPARE / 8) == 0 && i * 8 >= length)
 			break;
-		__builtin_memcpy(to + from, o->bytes + from, OPTIONS_SPARE);
+		words[i] = from[i];
 	}
 }
 

@@ -81,11 +81,12 @@ type packetStream struct {
 	result follow.Result
 	err    error
 
-	memoryBefore int64
+	percentBefore int // of the garbage collector
 }
 
-// streamMemory is above what a stream needs, in bytes. Up to it the runtime would not collect garbage often; above it, it does.
-const streamMemory = 56 << 20
+// streamGarbage is how much the heap of a stream grows between two collections, in percent. Its heap is mostly packets that wait, without
+// pointers to follow, and it makes little garbage: a collection takes little time and is rare. By default the heap would double.
+const streamGarbage = 25
 
 func (p *plugin) newPacketStream(ctx context.Context, endpoint *results.Client, c v1alpha1.Capture, o streamOptions) (*packetStream, error) {
 	s := &packetStream{}
@@ -109,7 +110,7 @@ func (p *plugin) newPacketStream(ctx context.Context, endpoint *results.Client, 
 	if o.table != nil {
 		out = teeWriter{out, o.table}
 	}
-	s.memoryBefore = debug.SetMemoryLimit(streamMemory)
+	s.percentBefore = debug.SetGCPercent(streamGarbage)
 	s.stream = p.newStream(ctx, endpoint, c, o, out)
 	return s, nil
 }
@@ -126,7 +127,7 @@ func (s *packetStream) update(u results.Update) { s.stream.Update(u) }
 
 func (s *packetStream) finish(ctx context.Context) {
 	s.result, s.err = s.stream.Finish(ctx)
-	debug.SetMemoryLimit(s.memoryBefore) // the merge of files takes more
+	debug.SetGCPercent(s.percentBefore)
 	if s.viewer == nil {
 		return
 	}

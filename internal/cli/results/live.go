@@ -124,7 +124,7 @@ func (f *liveStream) attempt(ctx context.Context) error {
 	defer cancel(nil)
 	f.named = false
 	q := keeperapi.LiveQuery{From: f.at, Newest: f.newest, Ring: f.ring != "", Passed: f.passed}
-	resp, err := f.client.query(ctx, q.Values(), nil, "live", f.podUID, f.file)
+	resp, err := f.client.query(ctx, f.client.live, q.Values(), nil, "live", f.podUID, f.file)
 	switch {
 	case isUnknownPath(err):
 		return ErrNoLiveLines

@@ -30,7 +30,7 @@ func newRingClient(t *testing.T, serve func(n int, w http.ResponseWriter)) (c *C
 		serve(len(*asked), w)
 	}))
 	t.Cleanup(server.Close)
-	c, err := NewClient(&rest.Config{Host: server.URL}, "sonde-system", named(&v1alpha1.PacketCapture{}), &tokens{age: time.Hour}, quick)
+	c, err := NewClient(&rest.Config{Host: server.URL}, "sonde-system", named(&v1alpha1.PacketCapture{}), &tokens{age: time.Hour}, quick, 1)
 	if err != nil {
 		t.Fatal(err)
 	}
