@@ -107,6 +107,18 @@ static __always_inline struct mptcp_claim *claim_above(struct bpf_sock *sk, __u6
 	return bpf_map_lookup_elem(&mptcp_claims, &cookie);
 }
 
+/* Keeps the order of reads before and after it. x86 does so itself; elsewhere an atomic operation is the only full barrier. */
+static __always_inline void order_reads(void)
+{
+#if defined(__TARGET_ARCH_x86)
+	barrier();
+#else
+	__u64 none = 0, before = __sync_fetch_and_add(&none, 0);
+
+	barrier_var(before);	/* an operation whose result is not used is no barrier */
+#endif
+}
+
 /* Returns the slot of a claim, if it is valid but for passed sockets. */
 static __always_inline __u32 slot_by_claim(__u64 claim)
 {
@@ -408,15 +420,8 @@ static __always_inline void describe(struct description *d, __u32 slot)
 /* Whether the options are still those that describe() has found. A process that renames itself twice has others written in their place. */
 static __always_inline bool is_current(struct description *d)
 {
-	__u32 none = 0;
-
-	/* What was copied was read before. x86 keeps the order of loads; elsewhere an atomic operation is the only full barrier. */
-#if defined(__TARGET_ARCH_x86)
-	barrier();
-#else
-	__sync_fetch_and_add(&none, 0);
-#endif
-	return *(volatile __u32 *)&d->record->current == d->current + none;
+	order_reads(); /* what was copied was read before */
+	return *(volatile __u32 *)&d->record->current == d->current;
 }
 
 /* The slot of a packet whose process has become unknown. */
