@@ -100,7 +100,7 @@ func TestReadsAreOrdered(t *testing.T) {
 				got[function] = true
 			}
 		}
-		if diff := cmp.Diff(map[string]bool{program: true}, got); diff != "" {
+		if diff := cmp.Diff(map[string]bool{program: true, "is_open": true}, got); diff != "" {
 			t.Errorf("%s: functions with ordered reads (-want +got):\n%s", program, diff)
 		}
 	}
