@@ -6,6 +6,7 @@ import (
 	"io"
 	"net"
 	"os"
+	"os/exec"
 	"strconv"
 	"time"
 )
@@ -13,7 +14,7 @@ import (
 // goSockets, in the environment, makes the test binary a program with the sockets of mode all of testdata/sockets.c.
 const goSockets = "SONDE_CAPTURE_GO_SOCKETS"
 
-// runGoSockets is that program: all IP4 PEER4 IP6 PEER6 PORT.
+// runGoSockets is that program: all IP4 PEER4 IP6 PEER6 PORT. In mode spawn it also starts other programs without end.
 func runGoSockets(args []string) error {
 	if len(args) != 6 {
 		return fmt.Errorf("%d arguments, want mode, two addresses of the target and the peer each, and a port", len(args))
@@ -33,7 +34,15 @@ func runGoSockets(args []string) error {
 	for i := range 10 {
 		fmt.Println(os.Getpid(), base+i)
 	}
+	spawns := args[0] == "spawn"
+	if spawns {
+		_ = exec.Command("/bin/true").Run() // before the first one Go forks a child that starts nothing, to see what the kernel can
+	}
 	fmt.Println("ready")
+	for spawns {
+		_ = exec.Command("/bin/true").Run()
+		time.Sleep(20 * time.Millisecond)
+	}
 	select {}
 }
 
