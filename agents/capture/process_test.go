@@ -13,6 +13,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -667,6 +668,8 @@ func TestProcessesThatForkOften(t *testing.T) {
 	go func() { done <- c.Run(ctx) }()
 	path := filepath.Join(w.results, "named.pcapng")
 	forks := w.run(0, w.program, "fork-often")
+	w.run(7001, w.program, "pass-listener")
+	hangUp := w.call(7001)
 	w.run(7000, w.program, "taken")
 	w.awaitLast(path, 7000, pcapng.ProcessUnsettled)
 	wrong := w.scores(path)[7000].wrong
@@ -678,14 +681,44 @@ func TestProcessesThatForkOften(t *testing.T) {
 	_ = forks.Process.Kill()
 	_ = forks.Wait()
 	w.awaitLast(path, 7000, pcapng.ProcessKnown)
+	hangUp()
 	cancel()
 	r := <-done
+	if s := w.scores(path)[7001]; s.wrong > 0 || s.reasons[pcapng.ProcessPassed] == 0 {
+		t.Errorf("packets of a connection whose listener was passed, which scans have seen: %+v", s)
+	}
 	if p := r.Account.Processes; r.Err != nil || p == nil || !strings.Contains(p.Message, "fork so often") {
 		t.Errorf("%v, account %+v", r.Err, p)
 	}
 	if s := w.scores(path)[7000]; s.wrong != wrong {
 		t.Errorf("packets name the wrong process afterwards: %+v", s)
 	}
+}
+
+// call keeps a connection to a port of the target, and sends over it until the result is called.
+func (w *socketWorld) call(port int) (hangUp func()) {
+	w.tb.Helper()
+	var c net.Conn
+	err := links.InNetNS(int(w.peer.Fd()), func() (err error) {
+		c, err = net.Dial("tcp", net.JoinHostPort(targetIP, strconv.Itoa(port)))
+		return err
+	})
+	if err != nil {
+		w.tb.Fatal(err)
+	}
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		for b := make([]byte, 100); ; time.Sleep(20 * time.Millisecond) {
+			if _, err := c.Write([]byte("still there")); err != nil {
+				return
+			}
+			_, _ = c.Read(b)
+		}
+	}()
+	hangUp = sync.OnceFunc(func() { _ = c.Close(); <-done })
+	w.tb.Cleanup(hangUp)
+	return hangUp
 }
 
 // If a scan has no time, the capture begins without names.
