@@ -224,7 +224,9 @@ func (s *server) relieve(ctx context.Context) error {
 		case <-ctx.Done():
 			return nil
 		case now := <-ticker.C:
-			if n := s.relieveAt(now, memory.Excess()); n > 0 {
+			n := s.relieveAt(now, memory.Excess())
+			s.locked.Store(time.Now().UnixNano())
+			if n > 0 {
 				s.log.Warn("Ending streams that are not read, because memory is short", "streams", n)
 				runtime.GC()
 			}

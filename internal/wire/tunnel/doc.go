@@ -44,7 +44,7 @@ const (
 	PathState = "/v1/state"
 	// PathStatus answers the manager with a Status.
 	PathStatus = "/v1/status"
-	// PathHealth answers the kubelet's probe with 200, on ClientPort.
+	// PathHealth answers the kubelet's probe on ClientPort: with 200, or with 503 if Stowaway's state stays locked.
 	PathHealth = "/healthz"
 )
 
