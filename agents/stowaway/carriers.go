@@ -1,7 +1,7 @@
 package stowaway
 
 import (
-	"encoding/json"
+	"crypto/sha256"
 	"net/http"
 	"sync/atomic"
 	"time"
@@ -82,26 +82,23 @@ func single(h http.HandlerFunc) http.HandlerFunc {
 func (s *server) watchRoutes(w http.ResponseWriter, r *http.Request, c *carrier) {
 	w.Header().Set("Content-Type", "application/x-ndjson")
 	out := http.NewResponseController(w)
-	var last string
+	var before [sha256.Size]byte
 	for {
 		table, changed := s.table(c)
-		line, err := json.Marshal(table)
-		if err != nil {
-			panic(http.ErrAbortHandler) // a Match is a plain value, so that this cannot be
-		}
-		if string(line) != last {
-			last = string(line)
+		if sum := table.sum(); sum != before {
 			if out.SetWriteDeadline(time.Now().Add(s.tableTimeout)) != nil {
 				return
 			}
-			if _, err := w.Write(append(line, '\n')); err != nil || out.Flush() != nil {
+			if table.write(w) != nil || out.Flush() != nil {
 				return
 			}
 			// A deadline that passes between two Tables would end the stream, and with it the carrier's session.
 			if out.SetWriteDeadline(time.Time{}) != nil {
 				return
 			}
+			before = sum
 		}
+		table = nil // or a carrier would keep the routes of a State that is replaced
 		select {
 		case <-r.Context().Done():
 			return
@@ -111,15 +108,12 @@ func (s *server) watchRoutes(w http.ResponseWriter, r *http.Request, c *carrier)
 }
 
 // table returns the routes of a carrier's Pod, the oldest first, and a channel that is closed when they may have changed.
-func (s *server) table(c *carrier) (*tunnel.Table, <-chan struct{}) {
+func (s *server) table(c *carrier) (table, <-chan struct{}) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	t := &tunnel.Table{Version: tunnel.Version, Routes: []tunnel.TableRoute{}}
+	t := make(table, 0, len(s.index.byPod[c.pod]))
 	for _, r := range s.index.byPod[c.pod] {
-		t.Routes = append(t.Routes, tunnel.TableRoute{
-			ID: r.ID, Created: r.Created, Port: r.Port, Match: r.Match, ProbesToClient: r.ProbesToClient, GracePeriod: r.GracePeriod,
-			Live: s.sessions[r.ID] != nil,
-		})
+		t = append(t, tableEntry{r, s.sessions[r.ID] != nil})
 	}
 	return t, c.changed
 }

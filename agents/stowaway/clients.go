@@ -124,9 +124,9 @@ type session struct {
 	pending  []pending
 }
 
-// namespace of the InterceptRequest.
-func (s *session) namespace() string {
-	namespace, _, _ := strings.Cut(s.name, "/")
+// namespaceOf returns the namespace of a name in a State.
+func namespaceOf(name string) string {
+	namespace, _, _ := strings.Cut(name, "/")
 	return namespace
 }
 

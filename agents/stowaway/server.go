@@ -32,9 +32,8 @@ type server struct {
 	heartbeats map[string]time.Time
 	// opened counts the streams of each namespace's sessions.
 	opened map[string]int
-	// short: memory is short, so no stream is opened in the namespace crowding, or in any if crowding is empty.
-	short    bool
-	crowding string
+	// crowding has the namespaces in which no stream is opened, because memory is short.
+	crowding map[string]bool
 }
 
 func newServer(cfg *Config) *server {

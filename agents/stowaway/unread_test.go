@@ -3,6 +3,7 @@ package stowaway
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"log/slog"
@@ -15,12 +16,12 @@ import (
 	"github.com/sonde-operator/sonde/internal/wire/tunnel"
 )
 
-// TestRelief: short memory ends the slowest streams of the namespace whose streams may hold the most, and no new one is opened.
+// TestRelief: short memory ends the slowest streams of the namespace whose streams may hold the most, and no new one is opened there.
 func TestRelief(t *testing.T) {
 	s := newServer(&Config{Log: slog.New(slog.DiscardHandler)})
 	ended := map[string]bool{}
 	add := func(session *session, name string, moved int, waits bool) {
-		st := &stream{session: session, cancel: func() { ended[name] = true }}
+		st := &stream{session: session, namespace: namespaceOf(session.name), cancel: func() { ended[name] = true }}
 		from := io.MultiReader(bytes.NewReader(make([]byte, moved)), strings.NewReader("end"))
 		if _, err := st.toCarrier.Read(from, make([]byte, moved)); err != nil {
 			t.Fatal(err)
@@ -41,7 +42,7 @@ func TestRelief(t *testing.T) {
 		add(flood, fmt.Sprint("flood, idle ", i), 1, false)
 	}
 	later := time.Now().Add(time.Second)
-	if n := s.relieveAt(later, 0); n != 0 || s.short {
+	if n := s.relieveAt(later, 0); n != 0 || len(s.crowding) > 0 {
 		t.Errorf("%d streams are ended without need", n)
 	}
 	for st := range flood.streams { // what moved since the last check counts
@@ -54,8 +55,52 @@ func TestRelief(t *testing.T) {
 	if n := s.relieveAt(later, 1); n != 1 || !ended["flood 1"] || len(ended) != 1 {
 		t.Errorf("%d streams are ended: %v, want the slowest one of the flood", n, ended)
 	}
-	if !s.short || s.crowding != "flood" {
-		t.Errorf("short: %t, crowding: %q", s.short, s.crowding)
+	if len(s.crowding) != 1 || !s.crowding["flood"] {
+		t.Errorf("crowding: %v", s.crowding)
+	}
+}
+
+// TestShortMemoryWithoutStreamsThatWait: a namespace that takes little opens streams, whatever takes the memory.
+func TestShortMemoryWithoutStreamsThatWait(t *testing.T) {
+	s := newServer(&Config{Log: slog.New(slog.DiscardHandler)})
+	state := &tunnel.State{Version: tunnel.Version, Generation: "x"}
+	for _, namespace := range []string{"one", "two", "shop"} {
+		state.Carriers = append(state.Carriers, tunnel.Carrier{Pod: namespace, Name: namespace + "/web", Key: tunnel.PublicKey("carrier of " + namespace)})
+		state.Routes = append(state.Routes, tunnel.Route{
+			ID: namespace, Name: namespace + "/a", ClientKey: tunnel.PublicKey("client of " + namespace), Port: 80, Pods: []string{namespace},
+		})
+	}
+	i, err := newIndex(state, "manager")
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.apply(i)
+	for id := range i.routes {
+		s.sessions[id] = &session{id: id, name: i.routes[id].Name, streams: map[*stream]struct{}{}}
+	}
+	open := func(namespace string) error {
+		if _, refused := s.admit(namespace, s.carriers[namespace], func() {}); refused != nil {
+			return refused
+		}
+		return nil
+	}
+	for range 100 {
+		if err := errors.Join(open("one"), open("two")); err != nil {
+			t.Fatal(err)
+		}
+	}
+	s.relieveAt(time.Now(), 1<<20)
+	if err := open("shop"); err != nil {
+		t.Errorf("a namespace without streams: %v", err)
+	}
+	for _, namespace := range []string{"one", "two"} {
+		if refusal(open(namespace)) != http.StatusTooManyRequests {
+			t.Errorf("namespace %s, which has half of all streams, opens another", namespace)
+		}
+	}
+	s.relieveAt(time.Now(), 0)
+	if err := open("one"); err != nil {
+		t.Errorf("after the memory was short: %v", err)
 	}
 }
 

@@ -69,7 +69,8 @@ type TableRoute struct {
 	Match          *httpmatch.Match `json:"match,omitempty"`
 	ProbesToClient bool             `json:"probesToClient,omitempty"`
 	GracePeriod    time.Duration    `json:"gracePeriod"`
-	// Live reports that the client is connected. Without it the app answers.
+	// Live reports that the client is connected. Without it the app answers. It is the last field: Stowaway writes what is before it
+	// from memory that all carriers share.
 	Live bool `json:"live"`
 }
 
