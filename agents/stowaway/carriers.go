@@ -1,16 +1,23 @@
 package stowaway
 
 import (
-	"crypto/sha256"
 	"net/http"
 	"sync/atomic"
 	"time"
 
+	"golang.org/x/time/rate"
+
 	"github.com/sonde-operator/sonde/internal/wire/tunnel"
 )
 
-// tableTimeout is how long a carrier may take to read a Table.
-const tableTimeout = 10 * time.Second
+const (
+	// tableTimeout is how long a carrier may take to read a Table.
+	tableTimeout = 10 * time.Second
+	// A carrier gets a Table at once after a change. After tableBurst of them it gets one for each tablePause: a client may connect as
+	// often as it likes, and the carriers of its route may be a thousand.
+	tablePause = time.Second
+	tableBurst = 4
+)
 
 // carrier is a carrier of the State, connected or not. The server's lock guards it.
 type carrier struct {
@@ -78,25 +85,27 @@ func single(h http.HandlerFunc) http.HandlerFunc {
 	}
 }
 
-// watchRoutes writes a Table now and after each change. A carrier that does not read one in time is disconnected.
+// watchRoutes writes a Table now and after each change, at the pace of tablePause. A carrier that does not read one in time is
+// disconnected.
 func (s *server) watchRoutes(w http.ResponseWriter, r *http.Request, c *carrier) {
 	w.Header().Set("Content-Type", "application/x-ndjson")
 	out := http.NewResponseController(w)
-	var before [sha256.Size]byte
-	for {
+	knowsLive := r.Header.Get(tunnel.HeaderLive) != ""
+	pace := rate.NewLimiter(rate.Every(tablePause), tableBurst)
+	for before := (tableSums{}); pace.Wait(r.Context()) == nil; {
 		table, changed := s.table(c)
-		if sum := table.sum(); sum != before {
+		if sums := table.sums(); sums != before {
 			if out.SetWriteDeadline(time.Now().Add(s.tableTimeout)) != nil {
 				return
 			}
-			if table.write(w) != nil || out.Flush() != nil {
+			if table.write(w, knowsLive && sums.routes == before.routes) != nil || out.Flush() != nil {
 				return
 			}
 			// A deadline that passes between two Tables would end the stream, and with it the carrier's session.
 			if out.SetWriteDeadline(time.Time{}) != nil {
 				return
 			}
-			before = sum
+			before = sums
 		}
 		table = nil // or a carrier would keep the routes of a State that is replaced
 		select {

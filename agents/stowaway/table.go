@@ -3,6 +3,7 @@ package stowaway
 import (
 	"bufio"
 	"crypto/sha256"
+	"encoding/json"
 	"fmt"
 	"io"
 	"strconv"
@@ -21,19 +22,32 @@ type tableEntry struct {
 	live bool
 }
 
-// sum returns a hash, which is never zero.
-func (t table) sum() (s [sha256.Size]byte) {
-	all := sha256.New()
+// tableSums are hashes of a table's routes, and of which of them are live.
+type tableSums struct{ routes, live [sha256.Size]byte }
+
+// sums never returns the zero value.
+func (t table) sums() (s tableSums) {
+	routes, live := sha256.New(), sha256.New()
 	for _, e := range t {
-		_, _ = all.Write(e.sum[:])
-		_, _ = all.Write(strconv.AppendBool(nil, e.live))
+		_, _ = routes.Write(e.sum[:])
+		_, _ = live.Write(strconv.AppendBool(nil, e.live))
 	}
-	all.Sum(s[:0])
+	routes.Sum(s.routes[:0])
+	live.Sum(s.live[:0])
 	return s
 }
 
-// write writes a line.
-func (t table) write(to io.Writer) error {
+// write writes a line with the whole Table, or only which routes are live.
+func (t table) write(to io.Writer, onlyLive bool) error {
+	if onlyLive {
+		ids := []string{}
+		for _, e := range t {
+			if e.live {
+				ids = append(ids, e.ID)
+			}
+		}
+		return json.NewEncoder(to).Encode(tunnel.Table{Version: tunnel.Version, Live: &ids})
+	}
 	out := bufio.NewWriterSize(to, tableBuffer)
 	_, _ = fmt.Fprintf(out, `{"version":%d,"routes":[`, tunnel.Version) // Flush returns the first error
 	for i, e := range t {

@@ -51,6 +51,9 @@ const (
 // Protocol is the value of the Upgrade header.
 const Protocol = "sonde-tunnel"
 
+// HeaderLive of a request for PathRoutes says that the carrier knows Table.Live. An older Stowaway ignores it.
+const HeaderLive = "Sonde-Live"
+
 // Headers of a stream, for people: the Pod, the address of the peer, and its destination in the cluster.
 const (
 	HeaderPod         = "Sonde-Pod"
