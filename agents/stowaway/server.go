@@ -30,7 +30,7 @@ type server struct {
 	heard time.Time
 	// heartbeats of routes whose clients have gone.
 	heartbeats map[string]time.Time
-	// opened counts the streams of each namespace's sessions.
+	// opened counts the streams of each namespace's Pods.
 	opened map[string]int
 	// crowding has the namespaces in which no stream is opened, because memory is short.
 	crowding map[string]bool

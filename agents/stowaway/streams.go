@@ -42,8 +42,9 @@ var largeBuffers = sync.Pool{New: func() any { return new([largeBuffer]byte) }}
 
 // stream joins a carrier's stream with one of a client.
 type stream struct {
-	session   *session
-	pod       string
+	session *session
+	pod     string
+	// namespace of the Pod. An InterceptRequest in a hub is in another one, which many users share.
 	namespace string
 	cancel    context.CancelFunc
 	// What one direction's reader does not take piles up in this process: up to tunnel.Near to the client, and tunnel.Far to the
@@ -83,10 +84,7 @@ func (s *server) open(w http.ResponseWriter, r *http.Request, c *carrier) {
 func (s *server) admit(id string, c *carrier, cancel context.CancelFunc) (*stream, *tunnel.Refused) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	route, session, namespace := s.index.routes[id], s.sessions[id], ""
-	if session != nil {
-		namespace = namespaceOf(session.name)
-	}
+	route, session, namespace := s.index.routes[id], s.sessions[id], namespaceOf(c.name)
 	switch {
 	case route == nil || !route.pods[c.pod] || s.carriers[c.pod] != c:
 		return nil, &tunnel.Refused{Status: http.StatusNotFound, Reason: "this Pod has no such route"}

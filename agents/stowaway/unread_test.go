@@ -104,6 +104,47 @@ func TestShortMemoryWithoutStreamsThatWait(t *testing.T) {
 	}
 }
 
+// TestStreamsCountForTheTarget: the users of a hub do not share the streams of one namespace.
+func TestStreamsCountForTheTarget(t *testing.T) {
+	s := newServer(&Config{Log: slog.New(slog.DiscardHandler)})
+	state := &tunnel.State{Version: tunnel.Version, Generation: "x"}
+	for _, namespace := range []string{"shop", "bank"} {
+		state.Carriers = append(state.Carriers, tunnel.Carrier{Pod: namespace, Name: namespace + "/web", Key: tunnel.PublicKey("carrier of " + namespace)})
+		for _, id := range []string{"1", "2", "3"} {
+			id = namespace + id
+			state.Routes = append(state.Routes, tunnel.Route{ID: id, Name: "hub/" + id, ClientKey: tunnel.PublicKey("client of " + id), Port: 80, Pods: []string{namespace}})
+		}
+	}
+	i, err := newIndex(state, "manager")
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.apply(i)
+	for id := range i.routes {
+		s.sessions[id] = &session{id: id, name: i.routes[id].Name, streams: map[*stream]struct{}{}}
+	}
+	var streams []*stream
+	for n := range maxNamespaceStreams {
+		st, refused := s.admit([]string{"shop1", "shop2", "shop3"}[n%3], s.carriers["shop"], func() {})
+		if refused != nil {
+			t.Fatalf("stream %d: %v", n, refused)
+		}
+		streams = append(streams, st)
+	}
+	if _, refused := s.admit("shop1", s.carriers["shop"], func() {}); refused == nil {
+		t.Errorf("namespace shop has more than %d streams", maxNamespaceStreams)
+	}
+	if _, refused := s.admit("bank1", s.carriers["bank"], func() {}); refused != nil {
+		t.Errorf("another target of the hub: %v", refused)
+	}
+	for _, st := range streams {
+		s.release(st)
+	}
+	if got := s.opened; len(got) != 1 || got["bank"] != 1 {
+		t.Errorf("open at the end: %v", got)
+	}
+}
+
 func TestConfinement(t *testing.T) {
 	good := confinement{noNewPrivs: true, seccomp: true}
 	for name, tc := range map[string]struct {
