@@ -34,6 +34,8 @@ type server struct {
 	opened map[string]int
 	// crowding has the namespaces in which no stream is opened, because memory is short.
 	crowding map[string]bool
+	// settling: streams that did not wait were ended at the last check. Only relieve uses it.
+	settling bool
 }
 
 func newServer(cfg *Config) *server {

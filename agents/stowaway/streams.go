@@ -32,6 +32,10 @@ const (
 	connectionHolds = 64 << 10
 )
 
+// maxExcess of memory in bytes, up to which streams are refused, and only those end that wait. Namespaces that take little open streams in
+// it.
+const maxExcess = 32 << 20
+
 // Sizes of copies. A quiet stream holds the small buffer only.
 const (
 	smallBuffer = 2 << 10
@@ -47,6 +51,8 @@ type stream struct {
 	// namespace of the Pod. An InterceptRequest in a hub is in another one, which many users share.
 	namespace string
 	cancel    context.CancelFunc
+	// ending: relieve has ended it, and its memory will be free.
+	ending bool
 	// What one direction's reader does not take piles up in this process: up to tunnel.Near to the client, and tunnel.Far to the
 	// carrier.
 	toClient, toCarrier memory.Flow
@@ -232,39 +238,56 @@ func (s *server) relieve(ctx context.Context) error {
 		case <-ctx.Done():
 			return nil
 		case now := <-ticker.C:
+			if s.settling {
+				runtime.GC() // or the excess has the memory of streams that have ended since
+			}
 			n := s.relieveAt(now, memory.Excess())
 			s.locked.Store(time.Now().UnixNano())
 			if n > 0 {
-				s.log.Warn("Ending streams that are not read, because memory is short", "streams", n)
+				s.log.Warn("Ending streams, because memory is short", "streams", n)
 				runtime.GC()
 			}
 		}
 	}
 }
 
-// relieveAt ends the slowest streams of the namespace whose streams hold the most, until they held the excess. No stream is opened
-// meanwhile in the namespaces that take the most memory.
+// relieveAt ends the slowest streams of the namespace whose streams hold the most, until they held the excess. If no stream waits, and
+// the excess is large, it does so in the namespace that takes the most memory. No stream is opened meanwhile in the namespaces that take
+// the most.
 func (s *server) relieveAt(now time.Time, excess int) int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.crowding = nil
-	waiting, held := map[string][]memory.Waiter[*stream]{}, map[string]int{}
+	s.crowding, s.settling = nil, false
+	waiting, others, held := map[string][]memory.Waiter[*stream]{}, map[string][]memory.Waiter[*stream]{}, map[string]int{}
+	ending := 0
 	for _, session := range s.sessions {
 		for st := range session.streams {
-			if w := st.waits(now); w.Holds > 0 {
+			switch w := st.waits(now); {
+			case w.Holds > 0:
 				waiting[st.namespace] = append(waiting[st.namespace], w)
 				held[st.namespace] += w.Holds
+			case st.ending:
+				ending += streamHolds
+			case excess > maxExcess:
+				w.Holds = streamHolds
+				others[st.namespace] = append(others[st.namespace], w)
 			}
 		}
 	}
 	if excess <= 0 {
 		return 0
 	}
+	shares := s.shares(held)
+	s.crowding = crowding(shares)
 	worst := memory.Worst(waiting[largest(held)], excess)
+	if len(held) == 0 {
+		worst = memory.Worst(others[largest(shares)], excess-maxExcess-ending)
+		s.settling = len(worst) > 0
+	}
 	for _, st := range worst {
+		st.ending = true
 		st.cancel()
 	}
-	s.crowding = crowding(s.shares(held))
 	return len(worst)
 }
 

@@ -9,6 +9,7 @@ import (
 	"log/slog"
 	"net/http"
 	"os"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -78,8 +79,9 @@ func TestShortMemoryWithoutStreamsThatWait(t *testing.T) {
 	for id := range i.routes {
 		s.sessions[id] = &session{id: id, name: i.routes[id].Name, streams: map[*stream]struct{}{}}
 	}
+	var ended []string
 	open := func(namespace string) error {
-		if _, refused := s.admit(namespace, s.carriers[namespace], func() {}); refused != nil {
+		if _, refused := s.admit(namespace, s.carriers[namespace], func() { ended = append(ended, namespace) }); refused != nil {
 			return refused
 		}
 		return nil
@@ -97,6 +99,25 @@ func TestShortMemoryWithoutStreamsThatWait(t *testing.T) {
 		if refusal(open(namespace)) != http.StatusTooManyRequests {
 			t.Errorf("namespace %s, which has half of all streams, opens another", namespace)
 		}
+	}
+	if n := s.relieveAt(time.Now(), maxExcess); n != 0 {
+		t.Errorf("%d streams that do not wait are ended", n)
+	}
+	if err := open("one"); refusal(err) != http.StatusTooManyRequests {
+		t.Errorf("while memory is short: %v", err)
+	}
+	if err := open("shop"); err != nil {
+		t.Errorf("another stream of a namespace with one: %v", err)
+	}
+	s.crowding = nil
+	if err := open("two"); err != nil {
+		t.Fatal(err)
+	}
+	if n := s.relieveAt(time.Now(), maxExcess+3*streamHolds); n != 3 || len(ended) != 3 || slices.ContainsFunc(ended, func(ns string) bool { return ns != "two" }) {
+		t.Errorf("%d streams are ended: %v, want three of the largest namespace", n, ended)
+	}
+	if n := s.relieveAt(time.Now(), maxExcess+3*streamHolds); n != 0 {
+		t.Errorf("%d further streams are ended before the memory of the first ones is free", n)
 	}
 	s.relieveAt(time.Now(), 0)
 	if err := open("one"); err != nil {
