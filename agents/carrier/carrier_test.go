@@ -150,6 +150,28 @@ func TestClientComesBackOnAConnection(t *testing.T) {
 	ask("app")
 }
 
+// TestLiveRoutes checks that a carrier follows a Table without routes.
+func TestLiveRoutes(t *testing.T) {
+	app, client := servers()
+	f := start(t, app, client, byUser("cli", "alice"), byUser("other", "bob"))
+	if got := f.ask(t, alice); got != "cli" {
+		t.Fatalf("%q answered", got)
+	}
+	f.stowaway.setLive("other", "a route that the carrier could not compile")
+	await(t, "the loss", func() bool { return !f.routing.Load().byID["cli"].live && f.routing.Load().byID["other"].live })
+	if got := f.ask(t, alice); got != "app" {
+		t.Errorf("%q answered without a client", got)
+	}
+	f.stowaway.setLive("cli")
+	await(t, "the client's return", func() bool { return f.routing.Load().byID["cli"].live && !f.routing.Load().byID["other"].live })
+	if got := f.ask(t, alice); got != "cli" {
+		t.Errorf("%q answered", got)
+	}
+	if got := f.newReport().Routes; len(got) != 2 || got["cli"].Matched != 2 {
+		t.Errorf("counters %+v", got)
+	}
+}
+
 func (f *fixture) routes() []*route { return f.routing.Load().port(f.port).all }
 
 // TestSessionLost checks that the app answers while Stowaway is away, and the client after it.

@@ -7,6 +7,7 @@ import (
 	"crypto/tls"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io"
 	"log/slog"
 	"net"
@@ -159,10 +160,10 @@ func (s *fakeStowaway) sendTables(w http.ResponseWriter, r *http.Request) {
 	for {
 		s.mu.Lock()
 		b, err := json.Marshal(s.table)
-		changed := s.changed
+		changed, known := s.changed, s.table.Live == nil || r.Header.Get(tunnel.HeaderLive) != ""
 		s.mu.Unlock()
-		if err != nil {
-			panic(err)
+		if err != nil || !known {
+			panic(fmt.Sprint("a Table that the carrier does not know: ", err))
 		}
 		if _, err := w.Write(append(b, '\n')); err != nil || http.NewResponseController(w).Flush() != nil {
 			return
@@ -178,7 +179,16 @@ func (s *fakeStowaway) sendTables(w http.ResponseWriter, r *http.Request) {
 func (s *fakeStowaway) set(routes ...tunnel.TableRoute) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.table.Routes = routes
+	s.table.Routes, s.table.Live = routes, nil
+	close(s.changed)
+	s.changed = make(chan struct{})
+}
+
+// setLive sends which routes are live, and not the routes.
+func (s *fakeStowaway) setLive(ids ...string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.table.Routes, s.table.Live = nil, &ids
 	close(s.changed)
 	s.changed = make(chan struct{})
 }

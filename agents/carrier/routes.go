@@ -109,14 +109,18 @@ func (r *routing) add(to *route, port uint16) {
 	}
 }
 
-// unlive returns the routing without a session: the same routes, none of them live.
-func (r *routing) unlive() *routing {
+// withLive returns the routing with the same routes, of which those with these IDs are live.
+func (r *routing) withLive(ids []string) *routing {
+	live := map[string]bool{}
+	for _, id := range ids {
+		live[id] = true
+	}
 	next := &routing{ports: map[uint16]*portRoutes{}, byID: map[string]*route{}}
 	for port, p := range r.ports {
 		for _, old := range p.all {
-			dead := *old
-			dead.live = false
-			next.add(&dead, port)
+			same := *old
+			same.live = live[same.id]
+			next.add(&same, port)
 		}
 	}
 	return next

@@ -38,7 +38,7 @@ func (c *Carrier) follow(ctx context.Context) {
 	pause := minPause
 	for ctx.Err() == nil {
 		useful, err := c.session(ctx)
-		c.setRouting(c.routing.Load().unlive())
+		c.setRouting(c.routing.Load().withLive(nil))
 		if ctx.Err() != nil {
 			return
 		}
@@ -91,6 +91,7 @@ func (c *Carrier) readTables(ctx context.Context, peer *tunnel.Peer) (useful boo
 	if err != nil {
 		return false, err
 	}
+	request.Header.Set(tunnel.HeaderLive, "true")
 	response, err := peer.Do(request)
 	if err != nil {
 		return false, fmt.Errorf("ask for routes: %w", err)
@@ -110,6 +111,10 @@ func (c *Carrier) readTables(ctx context.Context, peer *tunnel.Peer) (useful boo
 			return useful, fmt.Errorf("read routes: version %d, known are 1 to %d", t.Version, tunnel.Version)
 		}
 		useful = true
+		if t.Live != nil {
+			c.setRouting(c.routing.Load().withLive(*t.Live))
+			continue
+		}
 		c.setRouting(compile(c.ctx, &t, c.routing.Load(), c.cfg.Log))
 	}
 	return useful, fmt.Errorf("read routes: %w", errors.Join(lines.Err(), io.ErrUnexpectedEOF))

@@ -1,16 +1,23 @@
 package stowaway
 
 import (
-	"encoding/json"
 	"net/http"
 	"sync/atomic"
 	"time"
 
+	"golang.org/x/time/rate"
+
 	"github.com/sonde-operator/sonde/internal/wire/tunnel"
 )
 
-// tableTimeout is how long a carrier may take to read a Table.
-const tableTimeout = 10 * time.Second
+const (
+	// tableTimeout is how long a carrier may take to read a Table.
+	tableTimeout = 10 * time.Second
+	// A carrier gets a Table at once after a change. After tableBurst of them it gets one for each tablePause: a client may connect as
+	// often as it likes, and the carriers of its route may be a thousand.
+	tablePause = time.Second
+	tableBurst = 4
+)
 
 // carrier is a carrier of the State, connected or not. The server's lock guards it.
 type carrier struct {
@@ -78,30 +85,29 @@ func single(h http.HandlerFunc) http.HandlerFunc {
 	}
 }
 
-// watchRoutes writes a Table now and after each change. A carrier that does not read one in time is disconnected.
+// watchRoutes writes a Table now and after each change, at the pace of tablePause. A carrier that does not read one in time is
+// disconnected.
 func (s *server) watchRoutes(w http.ResponseWriter, r *http.Request, c *carrier) {
 	w.Header().Set("Content-Type", "application/x-ndjson")
 	out := http.NewResponseController(w)
-	var last string
-	for {
+	knowsLive := r.Header.Get(tunnel.HeaderLive) != ""
+	pace := rate.NewLimiter(rate.Every(tablePause), tableBurst)
+	for before := (tableSums{}); pace.Wait(r.Context()) == nil; {
 		table, changed := s.table(c)
-		line, err := json.Marshal(table)
-		if err != nil {
-			panic(http.ErrAbortHandler) // a Match is a plain value, so that this cannot be
-		}
-		if string(line) != last {
-			last = string(line)
+		if sums := table.sums(); sums != before {
 			if out.SetWriteDeadline(time.Now().Add(s.tableTimeout)) != nil {
 				return
 			}
-			if _, err := w.Write(append(line, '\n')); err != nil || out.Flush() != nil {
+			if table.write(w, knowsLive && sums.routes == before.routes) != nil || out.Flush() != nil {
 				return
 			}
 			// A deadline that passes between two Tables would end the stream, and with it the carrier's session.
 			if out.SetWriteDeadline(time.Time{}) != nil {
 				return
 			}
+			before = sums
 		}
+		table = nil // or a carrier would keep the routes of a State that is replaced
 		select {
 		case <-r.Context().Done():
 			return
@@ -111,15 +117,12 @@ func (s *server) watchRoutes(w http.ResponseWriter, r *http.Request, c *carrier)
 }
 
 // table returns the routes of a carrier's Pod, the oldest first, and a channel that is closed when they may have changed.
-func (s *server) table(c *carrier) (*tunnel.Table, <-chan struct{}) {
+func (s *server) table(c *carrier) (table, <-chan struct{}) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	t := &tunnel.Table{Version: tunnel.Version, Routes: []tunnel.TableRoute{}}
+	t := make(table, 0, len(s.index.byPod[c.pod]))
 	for _, r := range s.index.byPod[c.pod] {
-		t.Routes = append(t.Routes, tunnel.TableRoute{
-			ID: r.ID, Created: r.Created, Port: r.Port, Match: r.Match, ProbesToClient: r.ProbesToClient, GracePeriod: r.GracePeriod,
-			Live: s.sessions[r.ID] != nil,
-		})
+		t = append(t, tableEntry{r, s.sessions[r.ID] != nil})
 	}
 	return t, c.changed
 }

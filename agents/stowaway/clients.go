@@ -32,7 +32,7 @@ const (
 func (s *server) serveClients(ctx context.Context, l net.Listener) error {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET "+tunnel.PathClient, s.upgrade)
-	mux.HandleFunc("GET "+tunnel.PathHealth, func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "ok\n") })
+	mux.HandleFunc("GET "+tunnel.PathHealth, s.health)
 	server := &http.Server{
 		Handler: mux, ConnContext: connlimit.Context, BaseContext: func(net.Listener) context.Context { return ctx },
 		ReadHeaderTimeout: headerTimeout, ReadTimeout: headerTimeout, WriteTimeout: headerTimeout, IdleTimeout: idleTimeout,
@@ -43,6 +43,18 @@ func (s *server) serveClients(ctx context.Context, l net.Listener) error {
 		return fmt.Errorf("serve clients: %w", err)
 	}
 	return nil
+}
+
+// stuckAfter is how long the lock may be held, or waited for, before the kubelet is told. It is taken each memory.CheckInterval.
+const stuckAfter = 10 * time.Second
+
+// health answers the kubelet without the lock: anyone may ask, and each would wait for it.
+func (s *server) health(w http.ResponseWriter, _ *http.Request) {
+	if stuck := time.Since(time.Unix(0, s.locked.Load())); stuck > stuckAfter {
+		http.Error(w, "Stowaway's state has been locked for "+stuck.Round(time.Second).String(), http.StatusServiceUnavailable)
+		return
+	}
+	_, _ = io.WriteString(w, "ok\n") // an error means that the kubelet has gone
 }
 
 // upgrade makes a request into a session. Who sent it is known only after the handshake inside.
@@ -112,9 +124,9 @@ type session struct {
 	pending  []pending
 }
 
-// namespace of the InterceptRequest.
-func (s *session) namespace() string {
-	namespace, _, _ := strings.Cut(s.name, "/")
+// namespaceOf returns the namespace of a name in a State.
+func namespaceOf(name string) string {
+	namespace, _, _ := strings.Cut(name, "/")
 	return namespace
 }
 
@@ -132,7 +144,7 @@ func (s *session) cutPods(pods map[string]bool) {
 
 // heardConn notes when the other side was last heard of. The client answers a ping each second.
 type heardConn struct {
-	net.Conn
+	*tls.Conn
 	at *atomic.Int64
 }
 
@@ -170,23 +182,29 @@ func (s *server) serveSession(ctx context.Context, conn *tls.Conn) {
 
 // addSession makes the session its route's. It returns false if the State has no such route any more.
 func (s *server) addSession(n *session) bool {
+	old, ok := s.replaceSession(n)
+	if old != nil { // the client has connected again
+		old.peer.Close()
+	}
+	return ok
+}
+
+// replaceSession returns the route's session before, which the caller closes: nothing that a client may delay happens under the lock.
+func (s *server) replaceSession(n *session) (old *session, ok bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	r := s.index.clients[n.key]
 	if r == nil {
-		return false
+		return nil, false
 	}
 	n.id, n.name = r.ID, r.Name
-	old := s.sessions[n.id]
-	if old != nil {
-		old.peer.Close() // the client has connected again
-	}
+	old = s.sessions[n.id]
 	s.sessions[n.id] = n
 	s.log.Info("Connecting a client", "route", n.name, "again", old != nil)
 	if old == nil {
 		s.announce(r)
 	}
-	return true
+	return old, true
 }
 
 func (s *server) removeSession(old *session) {

@@ -1,10 +1,12 @@
 package stowaway
 
 import (
+	"bytes"
 	"cmp"
+	"crypto/sha256"
+	"encoding/json"
 	"errors"
 	"fmt"
-	"reflect"
 	"regexp"
 	"slices"
 
@@ -27,10 +29,31 @@ type index struct {
 	pods     map[string]tunnel.Carrier // by UID
 }
 
-// route is a Route whose Pods are a set.
+// route is a Route whose Pods are a set. Its Match is only part of entry.
 type route struct {
 	tunnel.Route
 	pods map[string]bool
+	// entry is the route in a Table as JSON, up to the value of live. All carriers share it: there may be thousands, and a match has up
+	// to 4 KiB. sum is its hash.
+	entry []byte
+	sum   [sha256.Size]byte
+}
+
+// newRoute returns an error if the route is not fit for a path or a Table.
+func newRoute(r *tunnel.Route) (*route, error) {
+	if !name.MatchString(r.ID) || r.ClientKey == "" || r.Port == 0 {
+		return nil, errors.New("it needs an ID, a client key and a port")
+	}
+	entry, err := json.Marshal(tunnel.TableRoute{
+		ID: r.ID, Created: r.Created.UTC(), Port: r.Port, Match: r.Match, ProbesToClient: r.ProbesToClient, GracePeriod: r.GracePeriod,
+	})
+	if err != nil {
+		return nil, err
+	}
+	entry = bytes.TrimSuffix(entry, []byte("false}"))
+	added := &route{Route: *r, pods: map[string]bool{}, entry: entry, sum: sha256.Sum256(entry)}
+	added.Match = nil
+	return added, nil
 }
 
 // name is what may be part of a path.
@@ -66,10 +89,13 @@ func (i *index) addRoutes(routes []tunnel.Route) error {
 	routes = slices.Clone(routes)
 	slices.SortFunc(routes, func(a, b tunnel.Route) int { return cmp.Or(a.Created.Compare(b.Created), cmp.Compare(a.ID, b.ID)) })
 	for _, r := range routes {
-		if !name.MatchString(r.ID) || i.routes[r.ID] != nil || r.ClientKey == "" || r.Port == 0 {
-			return fmt.Errorf("route %q with ID %q: it needs an ID of its own, a client key and a port", r.Name, r.ID)
+		if i.routes[r.ID] != nil {
+			return fmt.Errorf("route %q with ID %q: another route has this ID", r.Name, r.ID)
 		}
-		added := &route{Route: r, pods: map[string]bool{}}
+		added, err := newRoute(&r)
+		if err != nil {
+			return fmt.Errorf("route %q with ID %q: %w", r.Name, r.ID, err)
+		}
 		i.routes[r.ID] = added
 		if i.clients[r.ClientKey] == nil {
 			i.clients[r.ClientKey] = added
@@ -89,8 +115,7 @@ func (i *index) changedPods(before *index) []string {
 	same := map[string]bool{}
 	for id, r := range i.routes {
 		was := before.routes[id]
-		same[id] = was != nil && r.Created.Equal(was.Created) && r.Port == was.Port && r.ProbesToClient == was.ProbesToClient &&
-			r.GracePeriod == was.GracePeriod && reflect.DeepEqual(r.Match, was.Match)
+		same[id] = was != nil && r.sum == was.sum
 	}
 	var changed []string
 	for pod, routes := range i.byPod {

@@ -12,6 +12,7 @@ import (
 	"io"
 	"log/slog"
 	"net"
+	"net/http"
 	"os"
 	"os/exec"
 	"os/signal"
@@ -25,6 +26,7 @@ import (
 	"time"
 
 	"github.com/sonde-operator/sonde/internal/restriction"
+	"github.com/sonde-operator/sonde/internal/wire/httpmatch"
 	"github.com/sonde-operator/sonde/internal/wire/tunnel"
 )
 
@@ -202,14 +204,15 @@ func TestMemoryOfAttackers(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			w, peak := newProcess(t)
-			good, bad, carrier := identity(t), identity(t), identity(t)
-			w.set([]tunnel.Carrier{{Pod: "p", Name: "shop/web", Key: carrier.Key}},
+			good, bad, carrier, attacker := identity(t), identity(t), identity(t), identity(t)
+			w.set([]tunnel.Carrier{{Pod: "p", Name: "shop/web", Key: carrier.Key}, {Pod: "q", Name: "flood/web", Key: attacker.Key}},
 				tunnel.Route{ID: "good", Name: "shop/good", ClientKey: good.Key, Port: 80, Pods: []string{"p"}},
-				tunnel.Route{ID: "bad", Name: "flood/bad", ClientKey: bad.Key, Port: 81, Pods: []string{"p"}})
+				tunnel.Route{ID: "bad", Name: "flood/bad", ClientKey: bad.Key, Port: 81, Pods: []string{"q"}})
 			w.connect(good, "good")
 			w.connect(bad, "bad")
-			p, flood := w.mustPeer(carrier), w.mustPeer(carrier)
-			watch(t, p).await(t, 20*time.Second, "bad good")
+			p, flood := w.mustPeer(carrier), w.mustPeer(attacker)
+			watch(t, p).await(t, 20*time.Second, "good")
+			watch(t, flood).await(t, 20*time.Second, "bad")
 			data := bytes.Repeat([]byte("x"), size)
 			var running sync.WaitGroup
 			var refused, ended atomic.Int32
@@ -231,13 +234,107 @@ func TestMemoryOfAttackers(t *testing.T) {
 				})
 			}
 			for end := time.Now().Add(8 * time.Second); time.Now().Before(end); time.Sleep(100 * time.Millisecond) {
-				if got, err := say(t, p, "good", "still here"); err != nil && !strings.Contains(err.Error(), "memory is short") {
+				if got, err := say(t, p, "good", "still here"); err != nil {
 					t.Fatalf("another namespace's stream reads %q, %v", got, err)
 				}
 			}
 			flood.Close()
 			running.Wait()
 			t.Logf("%d streams ended, %d refused, %d MiB at most", ended.Load(), refused.Load(), peak()>>20)
+			if got := peak(); got > memoryLimit {
+				t.Errorf("%d MiB, want %d at most", got>>20, memoryLimit>>20)
+			}
+		})
+	}
+}
+
+// TestMemoryOfTables: routes with large matches on many Pods, the most that the cluster may have, do not take Stowaway's memory, whether
+// their carriers read them or not, and while their clients connect again and again. Another namespace's streams work.
+func TestMemoryOfTables(t *testing.T) {
+	const namespaces, pods = 5, 80
+	const routesOfEach = tunnel.MaxRoutedPods / namespaces / pods
+	long := strings.Repeat("x", tunnel.MaxMatch-100)
+	for name, read := range map[string]bool{"carriers read": true, "carriers do not read": false} {
+		t.Run(name, func(t *testing.T) {
+			w, peak := newProcess(t)
+			shop, good := identity(t), identity(t)
+			carriers := []tunnel.Carrier{{Pod: "shop", Name: "shop/web", Key: shop.Key}}
+			routes := []tunnel.Route{{ID: "good", Name: "shop/good", ClientKey: good.Key, Port: 80, Pods: []string{"shop"}}}
+			var ids, clients []*tunnel.Identity
+			for n := range namespaces {
+				var uids []string
+				for p := range pods {
+					uids = append(uids, fmt.Sprintf("p-%d-%d", n, p))
+					ids = append(ids, identity(t))
+					carriers = append(carriers, tunnel.Carrier{Pod: uids[p], Name: fmt.Sprintf("ns-%d/p-%d", n, p), Key: ids[len(ids)-1].Key})
+				}
+				for r := range routesOfEach {
+					clients = append(clients, identity(t))
+					routes = append(routes, tunnel.Route{
+						ID: fmt.Sprintf("r-%d-%d", n, r), Name: fmt.Sprintf("ns-%d/r-%d", n, r), ClientKey: clients[len(clients)-1].Key, Port: 8080, Pods: uids,
+						Match: &httpmatch.Match{Path: &httpmatch.Text{Exact: &long}},
+					})
+				}
+			}
+			w.set(carriers, routes...)
+			w.connect(good, "good")
+			p := w.mustPeer(shop)
+			for _, id := range ids {
+				r, err := tunnel.NewRequest(t.Context(), http.MethodGet, tunnel.PathRoutes, nil)
+				if err != nil {
+					t.Fatal(err)
+				}
+				response, err := w.mustPeer(id).Do(r)
+				if err != nil {
+					t.Fatal(err)
+				}
+				t.Cleanup(func() { _ = response.Body.Close() })
+				if read {
+					go func() { _, _ = io.Copy(io.Discard, response.Body) }()
+				}
+			}
+			answered := func(d time.Duration) {
+				t.Helper()
+				streams, longest := 0, time.Duration(0)
+				for end := time.Now().Add(d); time.Now().Before(end); streams++ {
+					began := time.Now()
+					_, err := say(t, p, "good", "still here")
+					longest = max(longest, time.Since(began))
+					switch {
+					case refusal(err) == http.StatusTooManyRequests:
+						t.Fatalf("another namespace's stream: %v", err)
+					case err != nil && longest < tunnel.PingTimeout: // otherwise this process got no processor, which ends connections
+						t.Fatalf("another namespace's stream after %s: %v", longest, err)
+					case err != nil:
+						p = w.mustPeer(shop)
+					}
+				}
+				t.Logf("%d streams of another namespace in %s, one took %s; %d MiB at most", streams, d, longest, peak()>>20)
+			}
+			answered(2 * time.Second)
+			if got := peak(); got > memoryLimit/2 {
+				t.Errorf("%d MiB, want %d at most", got>>20, memoryLimit/2>>20)
+			}
+			var flapping sync.WaitGroup
+			stop := make(chan struct{})
+			for n := range namespaces {
+				flapping.Go(func() {
+					for i := 0; ; i++ {
+						select {
+						case <-stop:
+							return
+						default:
+						}
+						if conn, err := w.session(clients[n*routesOfEach+i%routesOfEach]); err == nil {
+							time.Sleep(5 * time.Millisecond)
+							_ = conn.Close()
+						}
+					}
+				})
+			}
+			answered(8 * time.Second)
+			close(stop)
+			flapping.Wait()
 			if got := peak(); got > memoryLimit {
 				t.Errorf("%d MiB, want %d at most", got>>20, memoryLimit>>20)
 			}

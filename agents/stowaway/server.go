@@ -4,6 +4,7 @@ import (
 	"context"
 	"log/slog"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/sonde-operator/sonde/internal/wire/tunnel"
@@ -14,6 +15,9 @@ type server struct {
 	identity *tunnel.Identity
 	manager  tunnel.PublicKey
 	log      *slog.Logger
+
+	// locked is when the lock was last taken by relieve, in ns since 1970.
+	locked atomic.Int64
 
 	mu       sync.Mutex
 	index    *index
@@ -26,19 +30,22 @@ type server struct {
 	heard time.Time
 	// heartbeats of routes whose clients have gone.
 	heartbeats map[string]time.Time
-	// opened counts the streams of each namespace's sessions.
+	// opened counts the streams of each namespace's Pods.
 	opened map[string]int
-	// short: memory is short, so no stream is opened in the namespace crowding, or in any if crowding is empty.
-	short    bool
-	crowding string
+	// crowding has the namespaces in which no stream is opened, because memory is short.
+	crowding map[string]bool
+	// settling: streams that did not wait were ended at the last check. Only relieve uses it.
+	settling bool
 }
 
 func newServer(cfg *Config) *server {
-	return &server{
+	s := &server{
 		identity: cfg.Identity, manager: cfg.ManagerKey, log: cfg.Log, index: &index{},
 		sessions: map[string]*session{}, carriers: map[string]*carrier{}, heartbeats: map[string]time.Time{},
 		tableTimeout: tableTimeout, heard: time.Now(), opened: map[string]int{},
 	}
+	s.locked.Store(time.Now().UnixNano())
+	return s
 }
 
 // announce wakes the carriers of a route, which may be nil. Others have no new Table: to make all takes long beside thousands of
@@ -56,19 +63,26 @@ func (s *server) announce(r *route) {
 
 // apply replaces the State. Sessions, streams and carriers that it does not have end.
 func (s *server) apply(i *index) {
+	for _, session := range s.replaceIndex(i) {
+		session.peer.Close()
+	}
+}
+
+// replaceIndex returns the sessions that the index does not have, which the caller closes.
+func (s *server) replaceIndex(i *index) (over []*session) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if i.generation != lapsed {
 		s.heard = time.Now()
 	}
 	if s.index.generation == i.generation {
-		return
+		return nil
 	}
 	before := s.index
 	s.index = i
 	for id, session := range s.sessions {
 		if !i.owns(id, session.key) {
-			session.peer.Close()
+			over = append(over, session)
 			delete(s.sessions, id)
 			s.announce(i.routes[id])
 			continue
@@ -97,6 +111,7 @@ func (s *server) apply(i *index) {
 		}
 	}
 	s.log.Info("Applying a State", "generation", i.generation, "routes", len(i.routes), "carriers", len(i.pods))
+	return over
 }
 
 // status is what the manager asks for.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"io"
+	"maps"
 	"net/http"
 	"runtime"
 	"strings"
@@ -25,6 +26,16 @@ const (
 	maxValue    = 256 // of a header of a stream
 )
 
+// What a stream and a connection take about in bytes, if nothing piles up.
+const (
+	streamHolds     = 32 << 10
+	connectionHolds = 64 << 10
+)
+
+// maxExcess of memory in bytes, up to which streams are refused, and only those end that wait. Namespaces that take little open streams in
+// it.
+const maxExcess = 32 << 20
+
 // Sizes of copies. A quiet stream holds the small buffer only.
 const (
 	smallBuffer = 2 << 10
@@ -37,7 +48,11 @@ var largeBuffers = sync.Pool{New: func() any { return new([largeBuffer]byte) }}
 type stream struct {
 	session *session
 	pod     string
-	cancel  context.CancelFunc
+	// namespace of the Pod. An InterceptRequest in a hub is in another one, which many users share.
+	namespace string
+	cancel    context.CancelFunc
+	// ending: relieve has ended it, and its memory will be free.
+	ending bool
 	// What one direction's reader does not take piles up in this process: up to tunnel.Near to the client, and tunnel.Far to the
 	// carrier.
 	toClient, toCarrier memory.Flow
@@ -75,20 +90,20 @@ func (s *server) open(w http.ResponseWriter, r *http.Request, c *carrier) {
 func (s *server) admit(id string, c *carrier, cancel context.CancelFunc) (*stream, *tunnel.Refused) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	route, session := s.index.routes[id], s.sessions[id]
+	route, session, namespace := s.index.routes[id], s.sessions[id], namespaceOf(c.name)
 	switch {
 	case route == nil || !route.pods[c.pod] || s.carriers[c.pod] != c:
 		return nil, &tunnel.Refused{Status: http.StatusNotFound, Reason: "this Pod has no such route"}
 	case session == nil:
 		return nil, &tunnel.Refused{Status: http.StatusServiceUnavailable, Reason: "the client is not connected"}
-	case len(session.streams) >= maxSessionStreams || s.opened[session.namespace()] >= maxNamespaceStreams || s.openedInAll() >= maxStreams:
+	case len(session.streams) >= maxSessionStreams || s.opened[namespace] >= maxNamespaceStreams || s.openedInAll() >= maxStreams:
 		return nil, &tunnel.Refused{Status: http.StatusTooManyRequests, Reason: "too many streams at once"}
-	case s.short && (s.crowding == "" || s.crowding == session.namespace()):
+	case s.crowding[namespace]:
 		return nil, &tunnel.Refused{Status: http.StatusTooManyRequests, Reason: "Stowaway's memory is short"}
 	}
-	st := &stream{session: session, pod: c.pod, cancel: cancel}
+	st := &stream{session: session, pod: c.pod, namespace: namespace, cancel: cancel}
 	session.streams[st] = struct{}{}
-	s.opened[session.namespace()]++
+	s.opened[namespace]++
 	return st, nil
 }
 
@@ -104,9 +119,8 @@ func (s *server) release(st *stream) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	delete(st.session.streams, st)
-	namespace := st.session.namespace()
-	if s.opened[namespace]--; s.opened[namespace] == 0 {
-		delete(s.opened, namespace)
+	if s.opened[st.namespace]--; s.opened[st.namespace] == 0 {
+		delete(s.opened, st.namespace)
 	}
 }
 
@@ -224,39 +238,94 @@ func (s *server) relieve(ctx context.Context) error {
 		case <-ctx.Done():
 			return nil
 		case now := <-ticker.C:
-			if n := s.relieveAt(now, memory.Excess()); n > 0 {
-				s.log.Warn("Ending streams that are not read, because memory is short", "streams", n)
+			if s.settling {
+				runtime.GC() // or the excess has the memory of streams that have ended since
+			}
+			n := s.relieveAt(now, memory.Excess())
+			s.locked.Store(time.Now().UnixNano())
+			if n > 0 {
+				s.log.Warn("Ending streams, because memory is short", "streams", n)
 				runtime.GC()
 			}
 		}
 	}
 }
 
-// relieveAt ends the slowest streams of the namespace whose streams hold the most, until they held the excess.
+// relieveAt ends the slowest streams of the namespace whose streams hold the most, until they held the excess. If no stream waits, and
+// the excess is large, it does so in the namespace that takes the most memory. No stream is opened meanwhile in the namespaces that take
+// the most.
 func (s *server) relieveAt(now time.Time, excess int) int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.short, s.crowding = excess > 0, ""
-	waiting, held := map[string][]memory.Waiter[*stream]{}, map[string]int{}
+	s.crowding, s.settling = nil, false
+	waiting, others, held := map[string][]memory.Waiter[*stream]{}, map[string][]memory.Waiter[*stream]{}, map[string]int{}
+	ending := 0
 	for _, session := range s.sessions {
 		for st := range session.streams {
-			if w := st.waits(now); w.Holds > 0 {
-				namespace := session.namespace()
-				waiting[namespace] = append(waiting[namespace], w)
-				held[namespace] += w.Holds
+			switch w := st.waits(now); {
+			case w.Holds > 0:
+				waiting[st.namespace] = append(waiting[st.namespace], w)
+				held[st.namespace] += w.Holds
+			case st.ending:
+				ending += streamHolds
+			case excess > maxExcess:
+				w.Holds = streamHolds
+				others[st.namespace] = append(others[st.namespace], w)
 			}
 		}
 	}
-	for namespace, n := range held {
-		if s.short && n > held[s.crowding] {
-			s.crowding = namespace
-		}
+	if excess <= 0 {
+		return 0
 	}
-	worst := memory.Worst(waiting[s.crowding], excess)
+	shares := s.shares(held)
+	s.crowding = crowding(shares)
+	worst := memory.Worst(waiting[largest(held)], excess)
+	if len(held) == 0 {
+		worst = memory.Worst(others[largest(shares)], excess-maxExcess-ending)
+		s.settling = len(worst) > 0
+	}
 	for _, st := range worst {
+		st.ending = true
 		st.cancel()
 	}
 	return len(worst)
+}
+
+// largest returns the namespace with the largest share.
+func largest(shares map[string]int) (most string) {
+	for namespace, n := range shares {
+		if n > shares[most] {
+			most = namespace
+		}
+	}
+	return most
+}
+
+// shares adds to held what the open streams and connections of each namespace take besides. The caller holds the lock.
+func (s *server) shares(held map[string]int) map[string]int {
+	shares := maps.Clone(held)
+	for namespace, n := range s.opened {
+		shares[namespace] += n * streamHolds
+	}
+	for _, session := range s.sessions {
+		shares[namespaceOf(session.name)] += connectionHolds
+	}
+	for _, c := range s.carriers {
+		shares[namespaceOf(c.name)] += len(c.connections.open) * connectionHolds
+	}
+	return shares
+}
+
+// crowding returns the namespaces with at least half of the largest share. A namespace that takes little is not among them, whatever
+// takes the memory.
+func crowding(shares map[string]int) map[string]bool {
+	most, crowding := shares[largest(shares)], map[string]bool{}
+	for namespace, n := range shares {
+		if 2*n >= most {
+			crowding[namespace] = true
+		}
+	}
+	return crowding
 }
 
 // waits returns what the stream may hold.

@@ -3,11 +3,13 @@ package stowaway
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"log/slog"
 	"net/http"
 	"os"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -15,12 +17,12 @@ import (
 	"github.com/sonde-operator/sonde/internal/wire/tunnel"
 )
 
-// TestRelief: short memory ends the slowest streams of the namespace whose streams may hold the most, and no new one is opened.
+// TestRelief: short memory ends the slowest streams of the namespace whose streams may hold the most, and no new one is opened there.
 func TestRelief(t *testing.T) {
 	s := newServer(&Config{Log: slog.New(slog.DiscardHandler)})
 	ended := map[string]bool{}
 	add := func(session *session, name string, moved int, waits bool) {
-		st := &stream{session: session, cancel: func() { ended[name] = true }}
+		st := &stream{session: session, namespace: namespaceOf(session.name), cancel: func() { ended[name] = true }}
 		from := io.MultiReader(bytes.NewReader(make([]byte, moved)), strings.NewReader("end"))
 		if _, err := st.toCarrier.Read(from, make([]byte, moved)); err != nil {
 			t.Fatal(err)
@@ -41,7 +43,7 @@ func TestRelief(t *testing.T) {
 		add(flood, fmt.Sprint("flood, idle ", i), 1, false)
 	}
 	later := time.Now().Add(time.Second)
-	if n := s.relieveAt(later, 0); n != 0 || s.short {
+	if n := s.relieveAt(later, 0); n != 0 || len(s.crowding) > 0 {
 		t.Errorf("%d streams are ended without need", n)
 	}
 	for st := range flood.streams { // what moved since the last check counts
@@ -54,8 +56,113 @@ func TestRelief(t *testing.T) {
 	if n := s.relieveAt(later, 1); n != 1 || !ended["flood 1"] || len(ended) != 1 {
 		t.Errorf("%d streams are ended: %v, want the slowest one of the flood", n, ended)
 	}
-	if !s.short || s.crowding != "flood" {
-		t.Errorf("short: %t, crowding: %q", s.short, s.crowding)
+	if len(s.crowding) != 1 || !s.crowding["flood"] {
+		t.Errorf("crowding: %v", s.crowding)
+	}
+}
+
+// TestShortMemoryWithoutStreamsThatWait: a namespace that takes little opens streams, whatever takes the memory.
+func TestShortMemoryWithoutStreamsThatWait(t *testing.T) {
+	s := newServer(&Config{Log: slog.New(slog.DiscardHandler)})
+	state := &tunnel.State{Version: tunnel.Version, Generation: "x"}
+	for _, namespace := range []string{"one", "two", "shop"} {
+		state.Carriers = append(state.Carriers, tunnel.Carrier{Pod: namespace, Name: namespace + "/web", Key: tunnel.PublicKey("carrier of " + namespace)})
+		state.Routes = append(state.Routes, tunnel.Route{
+			ID: namespace, Name: namespace + "/a", ClientKey: tunnel.PublicKey("client of " + namespace), Port: 80, Pods: []string{namespace},
+		})
+	}
+	i, err := newIndex(state, "manager")
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.apply(i)
+	for id := range i.routes {
+		s.sessions[id] = &session{id: id, name: i.routes[id].Name, streams: map[*stream]struct{}{}}
+	}
+	var ended []string
+	open := func(namespace string) error {
+		if _, refused := s.admit(namespace, s.carriers[namespace], func() { ended = append(ended, namespace) }); refused != nil {
+			return refused
+		}
+		return nil
+	}
+	for range 100 {
+		if err := errors.Join(open("one"), open("two")); err != nil {
+			t.Fatal(err)
+		}
+	}
+	s.relieveAt(time.Now(), 1<<20)
+	if err := open("shop"); err != nil {
+		t.Errorf("a namespace without streams: %v", err)
+	}
+	for _, namespace := range []string{"one", "two"} {
+		if refusal(open(namespace)) != http.StatusTooManyRequests {
+			t.Errorf("namespace %s, which has half of all streams, opens another", namespace)
+		}
+	}
+	if n := s.relieveAt(time.Now(), maxExcess); n != 0 {
+		t.Errorf("%d streams that do not wait are ended", n)
+	}
+	if err := open("one"); refusal(err) != http.StatusTooManyRequests {
+		t.Errorf("while memory is short: %v", err)
+	}
+	if err := open("shop"); err != nil {
+		t.Errorf("another stream of a namespace with one: %v", err)
+	}
+	s.crowding = nil
+	if err := open("two"); err != nil {
+		t.Fatal(err)
+	}
+	if n := s.relieveAt(time.Now(), maxExcess+3*streamHolds); n != 3 || len(ended) != 3 || slices.ContainsFunc(ended, func(ns string) bool { return ns != "two" }) {
+		t.Errorf("%d streams are ended: %v, want three of the largest namespace", n, ended)
+	}
+	if n := s.relieveAt(time.Now(), maxExcess+3*streamHolds); n != 0 {
+		t.Errorf("%d further streams are ended before the memory of the first ones is free", n)
+	}
+	s.relieveAt(time.Now(), 0)
+	if err := open("one"); err != nil {
+		t.Errorf("after the memory was short: %v", err)
+	}
+}
+
+// TestStreamsCountForTheTarget: the users of a hub do not share the streams of one namespace.
+func TestStreamsCountForTheTarget(t *testing.T) {
+	s := newServer(&Config{Log: slog.New(slog.DiscardHandler)})
+	state := &tunnel.State{Version: tunnel.Version, Generation: "x"}
+	for _, namespace := range []string{"shop", "bank"} {
+		state.Carriers = append(state.Carriers, tunnel.Carrier{Pod: namespace, Name: namespace + "/web", Key: tunnel.PublicKey("carrier of " + namespace)})
+		for _, id := range []string{"1", "2", "3"} {
+			id = namespace + id
+			state.Routes = append(state.Routes, tunnel.Route{ID: id, Name: "hub/" + id, ClientKey: tunnel.PublicKey("client of " + id), Port: 80, Pods: []string{namespace}})
+		}
+	}
+	i, err := newIndex(state, "manager")
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.apply(i)
+	for id := range i.routes {
+		s.sessions[id] = &session{id: id, name: i.routes[id].Name, streams: map[*stream]struct{}{}}
+	}
+	var streams []*stream
+	for n := range maxNamespaceStreams {
+		st, refused := s.admit([]string{"shop1", "shop2", "shop3"}[n%3], s.carriers["shop"], func() {})
+		if refused != nil {
+			t.Fatalf("stream %d: %v", n, refused)
+		}
+		streams = append(streams, st)
+	}
+	if _, refused := s.admit("shop1", s.carriers["shop"], func() {}); refused == nil {
+		t.Errorf("namespace shop has more than %d streams", maxNamespaceStreams)
+	}
+	if _, refused := s.admit("bank1", s.carriers["bank"], func() {}); refused != nil {
+		t.Errorf("another target of the hub: %v", refused)
+	}
+	for _, st := range streams {
+		s.release(st)
+	}
+	if got := s.opened; len(got) != 1 || got["bank"] != 1 {
+		t.Errorf("open at the end: %v", got)
 	}
 }
 

@@ -14,7 +14,7 @@ import (
 	"github.com/sonde-operator/sonde/internal/wire/tunnel"
 )
 
-// runStowaway serves the cluster's end of the tunnel to developers' machines, until SIGTERM. The kubelet can ask tunnel.PathHealth
+// runStowaway serves the cluster's end of the tunnel to developers' machines, until SIGTERM. The kubelet asks tunnel.PathHealth
 // on the port of clients.
 func runStowaway(ctx context.Context, args []string, log *slog.Logger) (int, error) {
 	flags := flag.NewFlagSet("agent stowaway", flag.ContinueOnError)

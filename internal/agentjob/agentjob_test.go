@@ -15,6 +15,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	coreac "k8s.io/client-go/applyconfigurations/core/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/yaml"
 
@@ -23,6 +24,7 @@ import (
 	"github.com/sonde-operator/sonde/internal/kind"
 	"github.com/sonde-operator/sonde/internal/wire/captureconfig"
 	"github.com/sonde-operator/sonde/internal/wire/privilege"
+	"github.com/sonde-operator/sonde/internal/wire/tunnel"
 )
 
 var update = flag.Bool("update", false, "rewrite testdata/*.yaml")
@@ -186,6 +188,21 @@ func TestDoctor(t *testing.T) {
 			s.ActiveDeadlineSeconds == nil || doctor.Annotations["openshift.io/required-scc"] != agentjob.RequiredSCC {
 			t.Errorf("%s: %+v", setting, doctor)
 		}
+	}
+}
+
+// TestStowawayIsRestartedWhenItHangs checks that the probe asks for the health of the whole process, and not only for an open port.
+func TestStowawayIsRestartedWhenItHangs(t *testing.T) {
+	c := agentjob.Stowaway(options, nil, "key", "manager").Spec.Template.Spec.Containers[0]
+	probe := c.LivenessProbe
+	if probe == nil || probe.HTTPGet == nil {
+		t.Fatalf("liveness probe %+v", probe)
+	}
+	if *probe.HTTPGet.Path != tunnel.PathHealth || probe.HTTPGet.Port.String() != tunnel.ClientPortName || *probe.FailureThreshold < 2 {
+		t.Errorf("liveness probe %+v", probe)
+	}
+	if !slices.ContainsFunc(c.Ports, func(p coreac.ContainerPortApplyConfiguration) bool { return *p.Name == tunnel.ClientPortName }) {
+		t.Errorf("the probe's port is not one of %+v", c.Ports)
 	}
 }
 

@@ -74,6 +74,9 @@ func Stowaway(o Options, owners []*metaac.OwnerReferenceApplyConfiguration, key,
 			coreac.ContainerPort().WithName(tunnel.PeerPortName).WithContainerPort(tunnel.PeerPort),
 		).
 		WithReadinessProbe(coreac.Probe().WithTCPSocket(coreac.TCPSocketAction().WithPort(intstr.FromString(tunnel.PeerPortName))).WithPeriodSeconds(1)).
+		// Generous: a restart cuts the streams of all users.
+		WithLivenessProbe(coreac.Probe().WithHTTPGet(coreac.HTTPGetAction().WithPath(tunnel.PathHealth).WithPort(intstr.FromString(tunnel.ClientPortName))).
+			WithPeriodSeconds(10).WithTimeoutSeconds(5).WithFailureThreshold(3)).
 		WithSecurityContext(coreac.SecurityContext().
 			WithAllowPrivilegeEscalation(false).WithReadOnlyRootFilesystem(true).WithRunAsNonRoot(true).
 			WithCapabilities(coreac.Capabilities().WithDrop("ALL")).

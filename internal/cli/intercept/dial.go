@@ -144,6 +144,12 @@ func (u *upgraded) setConn(c net.Conn) {
 	u.conn = c
 }
 
+// Close implements net.Conn. It does not wait for the API server.
+func (u *upgraded) Close() error {
+	_ = tunnel.CloseNow(u.conn) // the next line returns the error
+	return u.ReadWriteCloser.Close()
+}
+
 func (u *upgraded) LocalAddr() net.Addr                { return u.conn.LocalAddr() }
 func (u *upgraded) RemoteAddr() net.Addr               { return u.conn.RemoteAddr() }
 func (u *upgraded) SetDeadline(t time.Time) error      { return u.conn.SetDeadline(t) }

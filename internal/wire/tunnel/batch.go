@@ -69,19 +69,22 @@ func (b *batch) send() error {
 
 // batched is a TLS connection above a batch. Its writes come one after the other.
 type batched struct {
-	*tls.Conn
+	prompt
 
 	below *batch
 }
 
-// withBatch returns conn, whose writes make one system call each if its connection below TLS is of Batch.
+// withBatch returns conn. If it is a TLS connection, its Close does not wait, and its writes make one system call each if the connection
+// below is of Batch.
 func withBatch(conn net.Conn) net.Conn {
-	if secure, ok := conn.(*tls.Conn); ok {
-		if below, ok := secure.NetConn().(*batch); ok {
-			return &batched{Conn: secure, below: below}
-		}
+	secure, ok := conn.(*tls.Conn)
+	if !ok {
+		return conn
 	}
-	return conn
+	if below, ok := secure.NetConn().(*batch); ok {
+		return &batched{prompt: prompt{secure}, below: below}
+	}
+	return prompt{secure}
 }
 
 // Write implements net.Conn. After an error the connection is of no use: a part of a record may have been sent.

@@ -44,12 +44,15 @@ const (
 	PathState = "/v1/state"
 	// PathStatus answers the manager with a Status.
 	PathStatus = "/v1/status"
-	// PathHealth answers the kubelet's probe with 200, on ClientPort.
+	// PathHealth answers the kubelet's probe on ClientPort: with 200, or with 503 if Stowaway's state stays locked.
 	PathHealth = "/healthz"
 )
 
 // Protocol is the value of the Upgrade header.
 const Protocol = "sonde-tunnel"
+
+// HeaderLive of a request for PathRoutes says that the carrier knows Table.Live. An older Stowaway ignores it.
+const HeaderLive = "Sonde-Live"
 
 // Headers of a stream, for people: the Pod, the address of the peer, and its destination in the cluster.
 const (

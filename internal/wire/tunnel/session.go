@@ -93,18 +93,19 @@ type Peer struct {
 // watched closes gone when the connection is closed.
 type watched struct {
 	net.Conn
-	once func()
+	whole net.Conn // Conn reads from it
+	once  func()
 }
 
 func (w watched) Close() error {
 	w.once()
-	return w.Conn.Close()
+	return CloseNow(w.whole)
 }
 
 // NewPeer returns the opener of streams of a connection whose other end calls Serve.
 func NewPeer(conn net.Conn, window Window) (*Peer, error) {
 	gone := make(chan struct{})
-	w := watched{&smallFrames{Conn: conn}, sync.OnceFunc(func() { close(gone) })}
+	w := watched{&smallFrames{Conn: conn}, conn, sync.OnceFunc(func() { close(gone) })}
 	t, err := http2.ConfigureTransports(&http.Transport{HTTP2: &http.HTTP2Config{
 		MaxReceiveBufferPerStream: int(window), MaxReceiveBufferPerConnection: connectionWindow, MaxReadFrameSize: answerFrameSize,
 	}})
@@ -123,7 +124,7 @@ func NewPeer(conn net.Conn, window Window) (*Peer, error) {
 // Gone is closed when the connection has ended.
 func (p *Peer) Gone() <-chan struct{} { return p.gone }
 
-// Close ends the connection and all its streams.
+// Close ends the connection and all its streams. It does not wait for the other side.
 func (p *Peer) Close() { _ = p.conn.Close() }
 
 // Ping waits for an answer of the other side.

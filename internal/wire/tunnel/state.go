@@ -59,6 +59,9 @@ type Carrier struct {
 type Table struct {
 	Version int          `json:"version"`
 	Routes  []TableRoute `json:"routes"`
+	// Live is set if the routes are those of the Table before. It has the IDs of those that are live now. Only a carrier that sends
+	// HeaderLive gets such a Table: a match may have 4 KiB, and clients connect as often as they like.
+	Live *[]string `json:"live,omitempty"`
 }
 
 // TableRoute is a route as a carrier knows it.
@@ -69,7 +72,8 @@ type TableRoute struct {
 	Match          *httpmatch.Match `json:"match,omitempty"`
 	ProbesToClient bool             `json:"probesToClient,omitempty"`
 	GracePeriod    time.Duration    `json:"gracePeriod"`
-	// Live reports that the client is connected. Without it the app answers.
+	// Live reports that the client is connected. Without it the app answers. It is the last field: Stowaway writes what is before it
+	// from memory that all carriers share.
 	Live bool `json:"live"`
 }
 
