@@ -112,7 +112,13 @@ func newWorld(t *testing.T, c *sondev1.Collector, objects ...client.Object) *wor
 func checkUID(ctx context.Context, c client.Client, o client.Object, opts []client.DeleteOption) error {
 	only := (&client.DeleteOptions{}).ApplyOptions(opts).Preconditions
 	found := o.DeepCopyObject().(client.Object)
-	if only == nil || only.UID == nil || c.Get(ctx, client.ObjectKeyFromObject(o), found) != nil || found.GetUID() == *only.UID {
+	if only == nil || only.UID == nil {
+		return nil
+	}
+	if err := c.Get(ctx, client.ObjectKeyFromObject(o), found); err != nil {
+		return client.IgnoreNotFound(err)
+	}
+	if found.GetUID() == *only.UID {
 		return nil
 	}
 	return apierrors.NewConflict(corev1.Resource("objects"), o.GetName(), errors.New("another UID"))
