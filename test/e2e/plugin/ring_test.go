@@ -3,6 +3,7 @@
 package plugin
 
 import (
+	"bufio"
 	"errors"
 	"fmt"
 	"io"
@@ -88,11 +89,17 @@ func TestPluginRingSlowReader(t *testing.T) {
 		t.Fatal(err)
 	}
 	_ = w.Close()
+	to := cluster.UDPAddr(sink.Status.PodIP)
+	cluster.Send(t, sender, to, 1, 100)
+	begun := bufio.NewReader(r)
+	if _, err := begun.Peek(4000); err != nil { // packets: what was captured before the stream began does not count as lost
+		t.Fatal(err)
+	}
 	const count = 150_000 // 220 MB, far more than the ring and all buffers together
-	cluster.Send(t, sender, cluster.UDPAddr(sink.Status.PodIP), 1, count, "-size", "1400", "-rate", "5000")
+	cluster.Send(t, sender, to, 2, count, "-size", "1400", "-rate", "5000")
 	cluster.Stop(t, pc)
 	stream := &cluster.Screen{}
-	if _, err := io.Copy(stream, r); err != nil {
+	if _, err := io.Copy(stream, begun); err != nil {
 		t.Fatal(err)
 	}
 	var exit *exec.ExitError
