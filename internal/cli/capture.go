@@ -38,8 +38,9 @@ func newCapture(p *plugin) *cobra.Command {
 TARGET is deploy/NAME, sts/NAME, ds/NAME, pod/NAME, or the NAME of a Deployment. Interrupting (Ctrl-C)
 stops the capture and saves the packets so far. Interrupting again exits at once.
 
--o - writes all packets to standard output while they are captured, in the order of time, however slow their reader is. --live and
---wireshark leave out packets for which the reader has no time, and say so. They save a file only if -o names one.
+-o - writes all packets to standard output while they are captured, in the order of time, however slow their reader is. With --rotate
+it lacks those that the ring overwrites before they are read, and says how many. --live and --wireshark leave out packets for which
+the reader has no time, and say so. They save a file only if -o names one.
 
 Exit code: 0 everything is saved; 3 a file is saved, but packets are or may be missing from it; 1 error;
 130 interrupted.`,
