@@ -10,7 +10,7 @@ import (
 
 	"github.com/sonde-operator/sonde/agents/capture/backend"
 	"github.com/sonde-operator/sonde/test/frames"
-	"github.com/sonde-operator/sonde/test/privileged"
+	"github.com/sonde-operator/sonde/test/sockets"
 )
 
 // These variables make the test binary a capture in a process of its own, which a test kills.
@@ -33,7 +33,7 @@ func TestMain(m *testing.M) {
 	}
 	dir := os.Getenv(childDir)
 	if dir == "" {
-		os.Exit(privileged.RunOverlapping(m))
+		os.Exit(sockets.Run(m))
 	}
 	cand := all[slices.IndexFunc(all, func(w candidate) bool { return w.name == os.Getenv(childBackend) })]
 	cfg := &Config{NetNS: os.NewFile(3, "netns"), Owner: childUID, Filters: frames.OnlyDiscard(), Dir: dir, Base: childBase}

@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-// goSockets, in the environment, makes the test binary a program with the sockets of mode all of testdata/sockets.c.
+// goSockets, in the environment, makes the test binary a program with the sockets of mode all of test/sockets/testdata/sockets.c.
 const goSockets = "SONDE_CAPTURE_GO_SOCKETS"
 
 // runGoSockets is that program: all IP4 PEER4 IP6 PEER6 PORT.
@@ -36,6 +36,9 @@ func runGoSockets(args []string) error {
 	fmt.Println("ready")
 	select {}
 }
+
+// echoPort is the port of the peer's echo servers, as in the other programs.
+const echoPort = "9000"
 
 // goSocket has addresses of one family.
 type goSocket struct{ ip, peer string }

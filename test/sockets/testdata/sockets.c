@@ -163,6 +163,13 @@ static void all(void)
 	pause();
 }
 
+// Does nothing, as the first process of a Pod.
+static void sandbox(void)
+{
+	ready();
+	pause();
+}
+
 static void send_fd(int over, int fd)
 {
 	char c = 0, control[CMSG_SPACE(sizeof(int))] = { 0 };
@@ -529,8 +536,9 @@ static void fork_often(void)
 {
 	int children = 0;
 
-	ready();
-	for (;;) {
+	for (int all = 0;; all++) {
+		if (all == 20)
+			ready();
 		if (!fork()) {
 			usleep(400000);
 			_exit(0);
@@ -611,6 +619,8 @@ int main(int argc, char **argv)
 	base = atoi(argv[6]);
 	if (!strcmp(argv[1], "all"))
 		all();
+	else if (!strcmp(argv[1], "sandbox"))
+		sandbox();
 	else if (!strcmp(argv[1], "any"))
 		any();
 	else if (!strcmp(argv[1], "pass"))
