@@ -225,6 +225,7 @@ func stream(t *testing.T, n *testNet, data []byte) {
 func TestFileIsReadableAtAnyMoment(t *testing.T) {
 	for _, cand := range each {
 		t.Run(cand.name, func(t *testing.T) {
+			t.Parallel() // beside floods of this test alone
 			n := newTestNet(t)
 			s := n.blind(t, 1400)
 			r := start(t, cand.engine(), &Config{NetNS: n.target, Interfaces: []string{"eth0"}, Filters: frames.OnlyDiscard()})
