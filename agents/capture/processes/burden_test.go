@@ -42,7 +42,8 @@ func TestProcessesBesideManyDescriptors(t *testing.T) {
 func TestProcessesThatForkOften(t *testing.T) {
 	w := newWorld(t)
 	privileged.Descriptors(t, 100_000) // so that a scan takes longer than the pause between two forks
-	_, end := w.open("eth0", w.patient())
+	// Each process of the node is one of the Pod, so that their forks void scans, too.
+	_, end := w.open("eth0", &backend.Processes{ScanTime: time.Minute})
 	forks := w.Run(0, w.Program, "fork-often")
 	w.Run(7000, w.Program, "taken")
 	w.awaitLast(7000, pcapng.ProcessUnsettled)
