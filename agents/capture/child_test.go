@@ -23,14 +23,8 @@ const (
 	childBase    = "child"
 )
 
-// TestMain also runs the program of runGoSockets, and that process: it captures in the namespace that it inherits as file 3, until it is killed.
+// TestMain also runs that process: it captures in the namespace that it inherits as file 3, until it is killed.
 func TestMain(m *testing.M) {
-	if os.Getenv(goSockets) != "" {
-		if err := runGoSockets(os.Args[1:]); err != nil {
-			_, _ = os.Stderr.WriteString(err.Error())
-			os.Exit(1)
-		}
-	}
 	dir := os.Getenv(childDir)
 	if dir == "" {
 		os.Exit(sockets.Run(m))

@@ -425,6 +425,17 @@ func TestOtherCapturesAtTCXAreNoGap(t *testing.T) {
 	wantGap(t, fourth().stop(), "")
 }
 
+// A capture that ends at once is no gap in another one, which lists the programs every second.
+func TestShortCaptureAtTCX(t *testing.T) {
+	t.Parallel()
+	needTCX(t)
+	n := newTestNet(t)
+	first := n.open(t, tcx)()
+	wantGap(t, n.open(t, tcx)().stop(), "")
+	time.Sleep(2 * checkInterval)
+	wantGap(t, first.stop(), "")
+}
+
 // Many captures of a Pod begin and end at the same time. None is a gap in another one.
 func TestManyCapturesAtTCX(t *testing.T) {
 	t.Parallel()

@@ -25,10 +25,9 @@ func TestProcesses(t *testing.T) {
 		t.Run(cand.name, func(t *testing.T) {
 			t.Parallel()
 			w := sockets.New(t)
-			w.Env = []string{goSockets + "=1"}
 			run := func(base int) {
 				w.Run(base, w.Program, "all")
-				w.Run(base+10, os.Args[0], "all")
+				w.RunGo(base+10, "all")
 				if os.Getenv(sockets.ProgramsVar) == "" {
 					w.Run(base+20, "python3", "testdata/sockets.py", "all")
 				}

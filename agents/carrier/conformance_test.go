@@ -47,7 +47,7 @@ const (
 
 func TestConformance(t *testing.T) {
 	n := 0
-	for _, table := range []map[string]row{matchRows(), framingRows(), responseRows(), ambiguousRows(), otherRows()} {
+	for _, table := range []map[string]row{matchRows(), framingRows(), responseRows(), ambiguousRows(), ambiguousResponseRows(), otherRows()} {
 		n += len(table)
 		for name, r := range table {
 			t.Run(name, func(t *testing.T) {
@@ -305,28 +305,29 @@ func responseRows() map[string]row {
 	switching := "HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\n\r\n"
 	connect := "CONNECT db:5432 HTTP/1.1\r\nHost: db\r\n\r\n"
 	return map[string]row{
-		"HEAD":                          answering("HEAD / HTTP/1.1\r\n\r\n", "HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\n"),
-		"HEAD, chunked":                 answering("HEAD / HTTP/1.1\r\n\r\n", "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"),
-		"204":                           answering(get+"", "HTTP/1.1 204 No Content\r\n\r\n"),
-		"304 with a length":             answering(get+"", "HTTP/1.1 304 Not Modified\r\nContent-Length: 9\r\n\r\n"),
-		"103 and a final head":          answering(get+"", "HTTP/1.1 103 Early Hints\r\nLink: x\r\n\r\nHTTP/1.1 200 OK\r\nContent-Length: 1\r\n\r\nx"),
-		"two interim heads":             answering(get+"", "HTTP/1.1 102 Processing\r\n\r\nHTTP/1.1 103 Early Hints\r\n\r\nHTTP/1.1 204 N\r\n\r\n"),
-		"chunked response":              answering(get+"", "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n0\r\nX: y\r\n\r\n"),
-		"no reason":                     answering(get+"", "HTTP/1.1 200\r\nContent-Length: 0\r\n\r\n"),
-		"line ends without CR":          answering(get+"", "HTTP/1.1 200 OK\nContent-Length: 2\n\nok"),
-		"large response":                answering(get+"", "HTTP/1.1 200 OK\r\nContent-Length: 655360\r\n\r\n"+big),
-		"odd bytes in a response":       answering(get+"", "HTTP/1.1 200 \xff\r\nX-oDD:  \x80\x01 \r\nContent-Length: 1\r\n\r\n\x00"),
-		"response until close":          {send: get, app: get, back: "HTTP/1.1 200 OK\r\n\r\nto the end", closed: true, appSays: []answer{{after: "\r\n\r\n", send: "HTTP/1.1 200 OK\r\n\r\nto the end", end: "close"}}},
-		"HTTP/1.0 response":             {send: get, app: get, back: "HTTP/1.0 200 OK\r\n\r\nto the end", closed: true, appSays: []answer{{after: "\r\n\r\n", send: "HTTP/1.0 200 OK\r\n\r\nto the end", end: "close"}}},
-		"client: response until close":  {send: alice, client: alice, back: "HTTP/1.1 200 OK\r\n\r\nto the end", closed: true, clientSays: []answer{{after: "\r\n\r\n", send: "HTTP/1.1 200 OK\r\n\r\nto the end", end: "close"}}},
-		"response with close":           {send: get, app: get, back: "HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: 1\r\n\r\nx", closed: true, appSays: []answer{{after: "\r\n\r\n", send: "HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: 1\r\n\r\nx", end: "close"}}},
-		"app closes in keep-alive":      {send: get, app: get, back: fromApp, closed: true, appSays: []answer{{after: "\r\n\r\n", send: fromApp, end: "close"}}},
-		"app closes in mid-response":    {send: get, app: get, back: "HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nhalf", closed: true, appSays: []answer{{after: "\r\n\r\n", send: "HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nhalf", end: "close"}}},
-		"app closes in mid-head":        {send: get, app: get, back: "HTTP/1.1 200 O", closed: true, appSays: []answer{{after: "\r\n\r\n", send: "HTTP/1.1 200 O", end: "close"}}},
-		"client gone in mid-response":   {send: alice, client: alice, back: "HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nhalf", reset: true, clientSays: []answer{{after: "\r\n\r\n", send: "HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nhalf", end: "abort"}}},
-		"client gone, until close":      {send: alice, client: alice, back: "HTTP/1.1 200 OK\r\n\r\nhalf", reset: true, clientSays: []answer{{after: "\r\n\r\n", send: "HTTP/1.1 200 OK\r\n\r\nhalf", end: "abort"}}},
-		"client gone before a response": {send: alice, client: alice, reset: true, clientSays: []answer{{after: "\r\n\r\n", end: "abort"}}},
-		"client gone in mid-request":    {send: aliceSized[:len(aliceSized)-2], client: aliceSized[:len(aliceSized)-2], reset: true, clientSays: []answer{{after: "\r\n\r\nG", end: "abort"}}},
+		"HEAD":                           answering("HEAD / HTTP/1.1\r\n\r\n", "HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\n"),
+		"HEAD, chunked":                  answering("HEAD / HTTP/1.1\r\n\r\n", "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"),
+		"204":                            answering(get+"", "HTTP/1.1 204 No Content\r\n\r\n"),
+		"304 with a length":              answering(get+"", "HTTP/1.1 304 Not Modified\r\nContent-Length: 9\r\n\r\n"),
+		"103 and a final head":           answering(get+"", "HTTP/1.1 103 Early Hints\r\nLink: x\r\n\r\nHTTP/1.1 200 OK\r\nContent-Length: 1\r\n\r\nx"),
+		"two interim heads":              answering(get+"", "HTTP/1.1 102 Processing\r\n\r\nHTTP/1.1 103 Early Hints\r\n\r\nHTTP/1.1 204 N\r\n\r\n"),
+		"chunked response":               answering(get+"", "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n0\r\nX: y\r\n\r\n"),
+		"no reason":                      answering(get+"", "HTTP/1.1 200\r\nContent-Length: 0\r\n\r\n"),
+		"line ends without CR":           answering(get+"", "HTTP/1.1 200 OK\nContent-Length: 2\n\nok"),
+		"large response":                 answering(get+"", "HTTP/1.1 200 OK\r\nContent-Length: 655360\r\n\r\n"+big),
+		"odd bytes in a response":        answering(get+"", "HTTP/1.1 200 \xff\r\nX-oDD:  \x80\x01 \r\nContent-Length: 1\r\n\r\n\x00"),
+		"response until close":           {send: get, app: get, back: "HTTP/1.1 200 OK\r\n\r\nto the end", closed: true, appSays: []answer{{after: "\r\n\r\n", send: "HTTP/1.1 200 OK\r\n\r\nto the end", end: "close"}}},
+		"HTTP/1.0 response":              {send: get, app: get, back: "HTTP/1.0 200 OK\r\n\r\nto the end", closed: true, appSays: []answer{{after: "\r\n\r\n", send: "HTTP/1.0 200 OK\r\n\r\nto the end", end: "close"}}},
+		"client: response until close":   {send: alice, client: alice, back: "HTTP/1.1 200 OK\r\n\r\nto the end", closed: true, clientSays: []answer{{after: "\r\n\r\n", send: "HTTP/1.1 200 OK\r\n\r\nto the end", end: "close"}}},
+		"client: until close, a request": {send: alice, then: []clientStep{{"to the end", get}}, client: alice, back: "HTTP/1.1 200 OK\r\n\r\nto the end", reset: true, clientSays: []answer{{after: "\r\n\r\n", send: "HTTP/1.1 200 OK\r\n\r\nto the end"}}},
+		"response with close":            {send: get, app: get, back: "HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: 1\r\n\r\nx", closed: true, appSays: []answer{{after: "\r\n\r\n", send: "HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: 1\r\n\r\nx", end: "close"}}},
+		"app closes in keep-alive":       {send: get, app: get, back: fromApp, closed: true, appSays: []answer{{after: "\r\n\r\n", send: fromApp, end: "close"}}},
+		"app closes in mid-response":     {send: get, app: get, back: "HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nhalf", closed: true, appSays: []answer{{after: "\r\n\r\n", send: "HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nhalf", end: "close"}}},
+		"app closes in mid-head":         {send: get, app: get, back: "HTTP/1.1 200 O", closed: true, appSays: []answer{{after: "\r\n\r\n", send: "HTTP/1.1 200 O", end: "close"}}},
+		"client gone in mid-response":    {send: alice, client: alice, back: "HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nhalf", reset: true, clientSays: []answer{{after: "\r\n\r\n", send: "HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nhalf", end: "abort"}}},
+		"client gone, until close":       {send: alice, client: alice, back: "HTTP/1.1 200 OK\r\n\r\nhalf", reset: true, clientSays: []answer{{after: "\r\n\r\n", send: "HTTP/1.1 200 OK\r\n\r\nhalf", end: "abort"}}},
+		"client gone before a response":  {send: alice, client: alice, reset: true, clientSays: []answer{{after: "\r\n\r\n", end: "abort"}}},
+		"client gone in mid-request":     {send: aliceSized[:len(aliceSized)-2], client: aliceSized[:len(aliceSized)-2], reset: true, clientSays: []answer{{after: "\r\n\r\nG", end: "abort"}}},
 		"early response of the app": {
 			send: "POST / HTTP/1.1\r\nContent-Length: 4\r\n\r\nab", then: []clientStep{{"no", "cd" + alice}}, app: "POST / HTTP/1.1\r\nContent-Length: 4\r\n\r\nabcd", client: alice,
 			back: "HTTP/1.1 403 F\r\nContent-Length: 2\r\n\r\nno" + fromCli, appSays: []answer{{after: "ab", send: "HTTP/1.1 403 F\r\nContent-Length: 2\r\n\r\nno"}},
@@ -342,10 +343,8 @@ func responseRows() map[string]row {
 		"upgrade refused":                   {send: upgrade + alice, app: upgrade, client: alice, back: fromApp + fromCli},
 		"client upgrades unasked":           {send: alice, client: alice, reset: true, clientSays: []answer{{after: "\r\n\r\n", send: switching}}},
 		"client says more than its answer":  {send: alice, client: alice, back: fromCli, reset: true, clientSays: []answer{{after: "\r\n\r\n", send: fromCli + fromCli}}},
-		"client's answer is not HTTP":       {send: alice, then: []clientStep{{"hello", get}}, client: alice, back: "hello", reset: true, clientSays: []answer{{after: "\r\n\r\n", send: "hello"}}},
+		"client's answer is not HTTP":       {send: alice, client: alice, reset: true, clientSays: []answer{{after: "\r\n\r\n", send: "hello"}}},
 		"app's answer is not HTTP":          {send: get, then: []clientStep{{"hello", alice}}, app: get + alice, back: "hello", appSays: []answer{{after: "\r\n\r\n", send: "hello"}}},
-		"ambiguous answer of the app":       {send: get, then: []clientStep{{"ok", alice}}, app: get + alice, back: "HTTP/1.1 200 OK\r\nContent-Length: 2\r\nContent-Length: 3\r\n\r\nok", appSays: []answer{{after: "\r\n\r\n", send: "HTTP/1.1 200 OK\r\nContent-Length: 2\r\nContent-Length: 3\r\n\r\nok"}}},
-		"ambiguous answer of the client":    {send: alice, then: []clientStep{{"ok", get}}, client: alice, back: "HTTP/1.1 200 OK\r\nContent-Length: 2\r\nContent-Length: 3\r\n\r\nok", reset: true, clientSays: []answer{{after: "\r\n\r\n", send: "HTTP/1.1 200 OK\r\nContent-Length: 2\r\nContent-Length: 3\r\n\r\nok"}}},
 		"bad chunk in an answer of the app": {send: get, then: []clientStep{{"zz", alice}}, app: get + alice, back: "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n", appSays: []answer{{after: "\r\n\r\n", send: "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n"}}},
 		"CONNECT":                           {send: connect, then: []clientStep{{"200", alice}}, app: connect + alice, back: "HTTP/1.1 200 OK\r\n\r\nhi", appSays: []answer{{after: "\r\n\r\n", send: "HTTP/1.1 200 OK\r\n\r\n"}, {after: alice, send: "hi"}}},
 		"CONNECT refused":                   {send: connect + alice, app: connect, client: alice, back: "HTTP/1.1 403 F\r\nContent-Length: 0\r\n\r\n" + fromCli, appSays: []answer{{after: "\r\n\r\n", send: "HTTP/1.1 403 F\r\nContent-Length: 0\r\n\r\n"}}},
@@ -379,6 +378,7 @@ func ambiguousRows() map[string]row {
 		"encoding list":                      post("Transfer-Encoding: gzip, chunked"),
 		"encoding unknown":                   post("Transfer-Encoding: xchunked"),
 		"encoding in quotes":                 post("Transfer-Encoding: \"chunked\""),
+		"encoding with a Kelvin sign":        post("Transfer-Encoding: chun\u212aed"),
 		"encoding in HTTP/1.0":               ambiguous("POST / HTTP/1.0\r\nX-User: alice\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n"),
 		"folded line":                        post("X-A: b\r\n c"),
 		"folded line with a tab":             post("X-A: b\r\n\tc"),
@@ -429,6 +429,47 @@ func ambiguousRows() map[string]row {
 		"connection ends in mid-body":        {send: sizedBody[:len(sizedBody)-1], app: sizedBody[:len(sizedBody)-1], appSays: []answer{{after: "hell"}}},
 		"connection ends in mid-body, alice": {send: aliceSized[:len(aliceSized)-1], client: aliceSized[:len(aliceSized)-1], clientSays: []answer{{after: "GET "}}},
 	}
+}
+
+// ambiguousResponseRows have responses about whose end two parsers could disagree. The app keeps such a connection, and its further requests.
+// A client is cut off before the peer sees a byte: what it says next could be taken for the response to somebody else's request.
+func ambiguousResponseRows() map[string]row {
+	rows := map[string]row{}
+	for name, response := range map[string]string{
+		"differing lengths":              "HTTP/1.1 200 OK\r\nContent-Length: 2\r\nContent-Length: 3\r\n\r\nok",
+		"repeated length":                "HTTP/1.1 200 OK\r\nContent-Length: 2\r\nContent-Length: 2\r\n\r\nok",
+		"both lengths":                   "HTTP/1.1 200 OK\r\nContent-Length: 2\r\nTransfer-Encoding: chunked\r\n\r\nok",
+		"length with a blank before":     "HTTP/1.1 200 OK\r\nContent-Length : 2\r\n\r\nok",
+		"length with a tab before":       "HTTP/1.1 200 OK\r\nContent-Length\t: 2\r\n\r\nok",
+		"length after a blank":           "HTTP/1.1 200 OK\r\n Content-Length: 2\r\n\r\nok",
+		"length in a folded line":        "HTTP/1.1 200 OK\r\nX-A: b\r\n Content-Length: 2\r\n\r\nok",
+		"length folded":                  "HTTP/1.1 200 OK\r\nContent-Length:\r\n 2\r\n\r\nok",
+		"length and a folded line":       "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\t0\r\n\r\nok",
+		"length after a bare CR":         "HTTP/1.1 200 OK\r\nX-A: b\rContent-Length: 2\r\n\r\nok",
+		"bare CR in the status line":     "HTTP/1.1 200 OK\rContent-Length: 2\r\n\r\nok",
+		"bare CR in a name":              "HTTP/1.1 200 OK\r\nX-A\rContent-Length: 2\r\n\r\nok",
+		"CR CR LF":                       "HTTP/1.1 200 OK\r\nContent-Length: 2\r\r\n\r\nok",
+		"CR CR LF in place of the end":   "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\r\n\r\nok",
+		"NUL in a value":                 "HTTP/1.1 200 OK\r\nX-A: b\x00\r\nContent-Length: 2\r\n\r\nok",
+		"NUL in a name":                  "HTTP/1.1 200 OK\r\nContent-Length\x00: 2\r\n\r\nok",
+		"line without a colon":           "HTTP/1.1 200 OK\r\nContent-Length\r\n\r\nok",
+		"empty name":                     "HTTP/1.1 200 OK\r\n: 2\r\nContent-Length: 2\r\n\r\nok",
+		"blank in a name":                "HTTP/1.1 200 OK\r\nX A: b\r\nContent-Length: 2\r\n\r\nok",
+		"encoding with a blank before":   "HTTP/1.1 200 OK\r\nTransfer-Encoding : chunked\r\n\r\n2\r\nok\r\n0\r\n\r\n",
+		"encoding with a Kelvin sign":    "HTTP/1.1 200 OK\r\nTransfer-Encoding: chun\u212aed\r\n\r\n2\r\nok\r\n0\r\n\r\n",
+		"close with a blank before":      "HTTP/1.1 200 OK\r\nConnection : close\r\nContent-Length: 2\r\n\r\nok",
+		"interim head with a blank":      "HTTP/1.1 103 E\r\nX-A : b\r\n\r\nHTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok",
+		"two blanks in the status line":  "HTTP/1.1  200 OK\r\nContent-Length: 2\r\n\r\nok",
+		"HTTP/1.2":                       "HTTP/1.2 200 OK\r\nContent-Length: 2\r\n\r\nok",
+		"line ends without CR and blank": "HTTP/1.1 200 OK\nContent-Length : 2\n\nok",
+	} {
+		rows["app answers: "+name] = row{
+			send: get, then: []clientStep{{"ok", get}, {"again", alice}}, app: get + get + alice, back: response + "again" + "and again",
+			appSays: []answer{{after: get, send: response}, {after: get, send: "again"}, {after: alice, send: "and again"}},
+		}
+		rows["client answers: "+name] = row{send: alice, client: alice, reset: true, clientSays: []answer{{after: alice, send: response}}}
+	}
+	return rows
 }
 
 // inPort makes a row's port one with a route without match.

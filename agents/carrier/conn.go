@@ -62,7 +62,7 @@ type exchange struct {
 	// both, so the body may follow or not.
 	expects, continued, started, skipped bool
 	upgrade, last, recorded              bool
-	// endless: the client's response ends nowhere.
+	// endless: the client's response ends with the connection, which gets no further request.
 	endless bool
 	// begun: bytes of the upstream were taken for the response. status is the response's.
 	begun  bool

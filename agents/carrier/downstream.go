@@ -126,7 +126,7 @@ func (c *conn) settle() bool {
 		c.relayRaw(raw)
 	case discard:
 		c.throwAway()
-	case busy: // the client's response has no end, so its next one would have no beginning
+	case busy: // a peer that sees an end of the client's response would take what follows for the next one
 		c.close(true)
 	default:
 		return true

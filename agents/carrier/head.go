@@ -227,17 +227,20 @@ func (f *framing) note(name, value string) {
 	case len("transfer-encoding"):
 		if strings.EqualFold(name, "transfer-encoding") {
 			f.encodings++
-			f.chunked = strings.EqualFold(value, "chunked")
+			f.chunked = equalFold(value, "chunked")
 		}
 	case len("connection"):
 		if strings.EqualFold(name, "connection") {
 			for option := range strings.SplitSeq(value, ",") {
-				f.close = f.close || strings.EqualFold(trim(option), "close")
-				f.keepAlive = f.keepAlive || strings.EqualFold(trim(option), "keep-alive")
+				f.close = f.close || equalFold(trim(option), "close")
+				f.keepAlive = f.keepAlive || equalFold(trim(option), "keep-alive")
 			}
 		}
 	}
 }
+
+// equalFold compares with a word in ASCII. strings.EqualFold alone also takes the Kelvin sign for a k, and U+017F for an s. Both are longer.
+func equalFold(s, word string) bool { return len(s) == len(word) && strings.EqualFold(s, word) }
 
 // parseLength reads the digits of a Content-Length. Signs, blanks and lists are refused.
 func parseLength(s string) (int64, bool) {

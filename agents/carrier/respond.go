@@ -121,11 +121,11 @@ func (c *conn) relayHead(up *upstream, out *buffer) step {
 	switch {
 	case c.finalHead(up):
 		return again
-	case r.tunnel: // the client would get what later requests of this connection carry
+	case r.tunnel, r.opaque:
+		// After a tunnel, the client would get what later requests of this connection carry. If the end is unclear, the peer could take a part
+		// of this response for the one to a later request.
 		c.close(true)
 		return stop
-	case r.opaque:
-		r.body = body{kind: untilClose}
 	}
 	return c.relayBody(up, out, n)
 }
@@ -139,7 +139,7 @@ func (c *conn) finalHead(up *upstream) (pinned bool) {
 	x.status = r.status
 	x.skipped = x.expects && !x.continued && !x.started && !x.asked
 	x.last = x.last || r.last || x.skipped
-	x.endless = r.opaque && !up.app()
+	x.endless = r.body.kind == untilClose && !up.app()
 	if up.app() {
 		pinned = r.tunnel || r.opaque
 	} else {

@@ -14,7 +14,7 @@ type response struct {
 	final  bool
 	// tunnel: the connection changes its protocol after this head.
 	tunnel bool
-	// opaque: where the response ends is not known. crowded: there is no memory for the rest of its head.
+	// opaque: two parsers could disagree about where the response ends. crowded: there is no memory for the rest of its head.
 	opaque, crowded bool
 	// last: the server handles no further request on this connection.
 	last bool
@@ -57,22 +57,38 @@ func endOfResponseHead(b []byte) int {
 func (r *response) parse(text string) {
 	line, rest, _ := strings.Cut(text, "\n")
 	minor, status, ok := splitStatusLine(strings.TrimSuffix(line, "\r"))
-	if !ok {
+	f := framing{length: -1}
+	if ok {
+		r.status = status
+	}
+	if !ok || !f.noteLines(rest) {
 		r.final, r.opaque = true, true
 		return
 	}
-	r.status = status
 	if status < 200 && status != 101 {
 		return
 	}
 	r.final = true
-	f := framing{length: -1}
-	for line := range strings.SplitSeq(rest, "\n") {
-		name, value, _ := strings.Cut(strings.TrimSuffix(line, "\r"), ":")
-		f.note(name, trim(value))
-	}
 	r.last = f.last(minor)
 	r.setBody(&f, minor)
+}
+
+// noteLines notes the lines of a response's head after the first. It returns false if one is no field: parsers disagree about white space
+// before a colon, folded lines, bare CRs and NULs (RFC 9112, sections 2.2, 5.1 and 5.2). Values may have other odd bytes.
+func (f *framing) noteLines(lines string) bool {
+	for {
+		line, rest, _ := strings.Cut(lines, "\n")
+		line = strings.TrimSuffix(line, "\r")
+		if line == "" {
+			return true
+		}
+		lines = rest
+		name, value, found := strings.Cut(line, ":")
+		if !found || name == "" || !all(name, tokenByte) || strings.ContainsAny(value, "\r\x00") {
+			return false
+		}
+		f.note(name, trim(value))
+	}
 }
 
 // setBody says how the body of a final response ends (RFC 9112, section 6.3).
@@ -92,10 +108,10 @@ func (r *response) setBody(f *framing, minor byte) {
 	}
 }
 
-// splitStatusLine reads "HTTP/1.x 200 reason".
+// splitStatusLine reads "HTTP/1.x 200 reason". A parser that takes a bare CR for the end of the line would find a field in the reason.
 func splitStatusLine(line string) (minor byte, status int, ok bool) {
 	const shortest = len("HTTP/1.1 200")
-	if len(line) < shortest || line[:7] != "HTTP/1." || line[7] != '0' && line[7] != '1' || line[8] != ' ' || len(line) > shortest && line[shortest] != ' ' {
+	if len(line) < shortest || strings.ContainsAny(line, "\r\x00") || line[:7] != "HTTP/1." || line[7] != '0' && line[7] != '1' || line[8] != ' ' || len(line) > shortest && line[shortest] != ' ' {
 		return 0, 0, false
 	}
 	for _, c := range line[9:shortest] {

@@ -3,12 +3,12 @@ package keeper
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
 	"os"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
@@ -50,9 +50,9 @@ type follower struct {
 // live sends a file of lines or blocks from an offset on, with those that are appended to it, until the capture has ended.
 func (h *handler) live(w http.ResponseWriter, r *http.Request) {
 	name := r.PathValue("name")
-	from, err := strconv.ParseInt(r.URL.Query().Get(keeperapi.QueryFrom), 10, 64)
-	if err != nil || from < 0 {
-		refuse(w, http.StatusBadRequest, "from: want the offset of the first byte, 0 or more")
+	q, err := keeperapi.ParseLiveQuery(r.URL.Query())
+	if err != nil {
+		refuse(w, http.StatusBadRequest, err.Error())
 		return
 	}
 	form := lineRecords
@@ -63,30 +63,39 @@ func (h *handler) live(w http.ResponseWriter, r *http.Request) {
 		refuse(w, http.StatusNotFound, errNotServed.Error())
 		return
 	}
+	if q.Ring {
+		h.liveRing(w, r, name, q)
+		return
+	}
 	f, _, ok := h.openResult(w, name, nil)
 	if !ok {
 		return
 	}
 	defer f.Close()
-	w.Header().Set("Content-Type", form.contentType)
+	fl := &follower{records: form, file: f, name: name, h: h, at: q.From, newest: q.Newest}
+	fl.serve(w, r, fl.sendNew)
+}
+
+// serve answers with the records that sendNew sends, until it reports that these were the last ones.
+func (f *follower) serve(w http.ResponseWriter, r *http.Request, sendNew func() (done bool, err error)) {
+	w.Header().Set("Content-Type", f.contentType)
 	w.WriteHeader(http.StatusOK)
-	out := newDeadlineWriter(w)
-	if form == blockRecords {
-		leave, err := h.control.follow()
+	f.out = newDeadlineWriter(w)
+	if f.horizon != nil {
+		leave, err := f.h.control.follow()
 		defer leave()
 		if err != nil {
-			h.log.Warn("Following packets without the probe's help", "file", name, "error", err.Error())
+			f.h.log.Warn("Following packets without the probe's help", "file", f.name, "error", err.Error())
 		}
 	}
-	fl := &follower{records: form, file: f, name: name, h: h, out: out, at: from, newest: r.URL.Query().Get(keeperapi.QueryNewest) == "1"}
-	if err := fl.run(r.Context()); err != nil && r.Context().Err() == nil {
-		h.log.Info("Aborting a live download", "file", name, "error", err.Error())
+	if err := f.run(r.Context(), sendNew); err != nil && r.Context().Err() == nil {
+		f.h.log.Info("Aborting a live download", "file", f.name, "error", err.Error())
 		panic(http.ErrAbortHandler) // so that the client sees an incomplete answer
 	}
 }
 
 // run sends the file, with the records that are appended to it, until the capture has ended.
-func (f *follower) run(ctx context.Context) error {
+func (f *follower) run(ctx context.Context, sendNew func() (done bool, err error)) error {
 	tick, heartbeat := time.NewTicker(f.interval), time.NewTicker(keeperapi.HeartbeatInterval)
 	defer tick.Stop()
 	defer heartbeat.Stop()
@@ -94,7 +103,7 @@ func (f *follower) run(ctx context.Context) error {
 		return fmt.Errorf("flush: %w", err)
 	}
 	for {
-		done, err := f.sendNew()
+		done, err := sendNew()
 		if done || err != nil {
 			return err
 		}
@@ -102,6 +111,9 @@ func (f *follower) run(ctx context.Context) error {
 		case <-ctx.Done():
 			return context.Cause(ctx)
 		case <-heartbeat.C:
+			if f.file == nil {
+				continue // a reader of a ring takes the name of a file for the first sign of life, and silence makes it ask again
+			}
 			if err := f.send(f.heartbeat); err != nil {
 				return err
 			}
@@ -190,10 +202,17 @@ func (f *follower) sendTo(to int64) error {
 	return nil
 }
 
+// errRemoved says that a ring of files has removed a file to make room for a newer one.
+var errRemoved = errors.New("a newer file has replaced this one")
+
+// size returns the size of the file, or errRemoved if it has lost its name: it is emptied then.
 func (f *follower) size() (int64, error) {
 	var st unix.Stat_t
 	if err := unix.Fstat(int(f.file.Fd()), &st); err != nil {
 		return 0, fmt.Errorf("inspect the file: %w", err)
+	}
+	if st.Nlink == 0 {
+		return 0, errRemoved
 	}
 	return st.Size, nil
 }

@@ -38,7 +38,7 @@ func appendTo(t *testing.T, path, text string) {
 // live follows the lines of web.ndjson.
 func (k *running) live(t *testing.T, from int64, newest bool) *bufio.Reader {
 	t.Helper()
-	resp, err := k.client.Live(t.Context(), k.addr, "web.ndjson", from, newest)
+	resp, err := k.client.Live(t.Context(), k.addr, "web.ndjson", keeperapi.LiveQuery{From: from, Newest: newest})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -119,18 +119,26 @@ func TestLiveThatIsFarBehind(t *testing.T) {
 func TestLiveRefuses(t *testing.T) {
 	k := run(t, clock.RealClock{})
 	appendTo(t, filepath.Join(k.results, ".hidden.ndjson"), "{}\n")
+	appendTo(t, filepath.Join(k.results, "api-0000000001.pcapng"), "")
 	for name, tc := range map[string]struct {
 		file     string
 		from     int64
+		ring     bool
 		wantCode int
 	}{
-		"flap":         {"web.log", 0, http.StatusNotFound},
-		"not there":    {"api.ndjson", 0, http.StatusNotFound},
-		"hidden":       {".hidden.ndjson", 0, http.StatusNotFound},
-		"no beginning": {"web.ndjson", -1, http.StatusBadRequest},
+		"flap":                 {"web.log", 0, false, http.StatusNotFound},
+		"not there":            {"api.ndjson", 0, false, http.StatusNotFound},
+		"hidden":               {".hidden.ndjson", 0, false, http.StatusNotFound},
+		"no beginning":         {"web.ndjson", -1, false, http.StatusBadRequest},
+		"one file as a ring":   {"web.pcapng", 0, true, http.StatusBadRequest},
+		"a trace as a ring":    {"web-0000000001.ndjson", 0, true, http.StatusBadRequest},
+		"another Pod's ring":   {"sink-0000000001.pcapng", 0, true, http.StatusNotFound},
+		"a hidden ring":        {".web-0000000001.pcapng", 0, true, http.StatusNotFound},
+		"another probe's ring": {"api-0000000002.pcapng", 7, true, http.StatusNotFound},
+		"another Pod's file":   {"sink-0000000001.pcapng", 0, false, http.StatusNotFound},
 	} {
 		t.Run(name, func(t *testing.T) {
-			resp, err := k.client.Live(t.Context(), k.addr, tc.file, tc.from, false)
+			resp, err := k.client.Live(t.Context(), k.addr, tc.file, keeperapi.LiveQuery{From: tc.from, Ring: tc.ring})
 			if err == nil {
 				resp.Body.Close()
 			}
@@ -152,7 +160,7 @@ func TestLiveBlocks(t *testing.T) {
 	head := pcapng.AppendInterface(pcapng.AppendSection(nil, &pcapng.Section{}), &pcapng.Interface{Name: "eth0", LinkType: pcapng.LinkTypeEthernet})
 	first, second := packet(1), packet(2)
 	appendTo(t, path, string(head)+string(first)+string(second[:10]))
-	resp, err := k.client.Live(t.Context(), k.addr, "live.pcapng", 0, true)
+	resp, err := k.client.Live(t.Context(), k.addr, "live.pcapng", keeperapi.LiveQuery{Newest: true})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -204,7 +212,7 @@ func TestLiveHorizon(t *testing.T) {
 	horizon(7)
 	var readers []*bufio.Scanner
 	for range 2 {
-		resp, err := k.client.Live(t.Context(), k.addr, "live.pcapng", 0, true)
+		resp, err := k.client.Live(t.Context(), k.addr, "live.pcapng", keeperapi.LiveQuery{Newest: true})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -103,7 +103,7 @@ func (w *calls) logFields() []any {
 func (w *calls) attach(ns *process.NetNS) (session, error) {
 	r := &traceRecording{}
 	if !w.hostNetwork {
-		w.config.NetNS = uint32(ns.Inode)
+		w.config.NetNS = ns.File // the trace makes its own handle
 	}
 	for i := range w.files {
 		f, err := output.CreateFile(&w.files[i])

@@ -96,7 +96,8 @@ func TestProgressFileIsReplacedAgainAndAgain(t *testing.T) {
 	}
 }
 
-// After a probe is killed, its termination message names the current files.
+// After a probe is killed, its termination message names the current files. The keeper counts by the progress file what a reader of a ring
+// lacks, so that file has the same before the ring goes on.
 func TestFilesChangedIsReportedAtOnce(t *testing.T) {
 	dir := t.TempDir()
 	r := newTestReporter(t, dir)
@@ -106,10 +107,14 @@ func TestFilesChangedIsReportedAtOnce(t *testing.T) {
 	r.attached(func(a *account.Account) { countPackets(a, &live) })
 	for _, name := range []string{"web-00001.pcapng", "web-00002.pcapng"} {
 		live.Files = []record.File{{Name: name, Bytes: 9}}
+		live.Overwritten++
 		r.filesChanged()
 		want := []account.File{{Name: name, Bytes: 9}}
-		if diff := cmp.Diff(want, readAccount(t, filepath.Join(dir, "termination-log")).Files); diff != "" {
-			t.Errorf("(-want +got):\n%s", diff)
+		for _, report := range []string{"termination-log", captureconfig.ProgressFile} {
+			a := readAccount(t, filepath.Join(dir, report))
+			if diff := cmp.Diff(want, a.Files); diff != "" || a.Overwritten != int64(live.Overwritten) {
+				t.Errorf("%s: %d packets are overwritten, want %d; files (-want +got):\n%s", report, a.Overwritten, live.Overwritten, diff)
+			}
 		}
 	}
 }

@@ -10,8 +10,6 @@ import (
 	"strings"
 	"syscall"
 	"testing"
-
-	"golang.org/x/sys/unix"
 )
 
 // interactive is a workload that prints lines and waits for input between them.
@@ -46,10 +44,7 @@ func (p *testPod) startInteractive(t *testing.T, workload string, ownNet bool) *
 		t.Fatal(err)
 	}
 	k.in, k.out = in, bufio.NewReader(out)
-	t.Cleanup(func() {
-		_ = k.cmd.Process.Kill()
-		_ = k.cmd.Wait()
-	})
+	t.Cleanup(k.kill)
 	return k
 }
 
@@ -71,12 +66,29 @@ func (k *interactive) resume() {
 	}
 }
 
-// netNS is the number of the workload's network namespace.
-func (k *interactive) netNS() uint32 {
+// netNS opens the workload's network namespace until the test ends.
+func (k *interactive) netNS() *os.File {
 	k.t.Helper()
-	var st unix.Stat_t
-	if err := unix.Stat(fmt.Sprintf("/proc/%d/ns/net", k.cmd.Process.Pid), &st); err != nil {
+	ns, err := os.Open(fmt.Sprintf("/proc/%d/ns/net", k.cmd.Process.Pid))
+	if err != nil {
 		k.t.Fatal(err)
 	}
-	return uint32(st.Ino)
+	k.t.Cleanup(func() { _ = ns.Close() })
+	return ns
+}
+
+// netNSLink is the link of the workload's network namespace, with its number.
+func (k *interactive) netNSLink() string {
+	k.t.Helper()
+	link, err := os.Readlink(fmt.Sprintf("/proc/%d/ns/net", k.cmd.Process.Pid))
+	if err != nil {
+		k.t.Fatal(err)
+	}
+	return link
+}
+
+// kill ends the workload.
+func (k *interactive) kill() {
+	_ = k.cmd.Process.Kill()
+	_ = k.cmd.Wait()
 }

@@ -328,6 +328,58 @@ func TestConnectionsInAnotherNamespace(t *testing.T) {
 	}
 }
 
+// The kernel gives the number of a network namespace that has ended to the next one. While the trace lasts, no other Pod gets the
+// number of the traced one, whose processes may all have ended.
+func TestNetNSOfAnEndedPod(t *testing.T) {
+	t.Parallel()
+	pod := newTestPod(t)
+	workload := pod.startInteractive(t, "network", true)
+	workload.expect("ready")
+	traced, ns := workload.netNSLink(), workload.netNS()
+	r := start(t, &Config{PodUID: pod.uid, NetNS: ns, Groups: []decode.Group{decode.GroupNetwork}})
+	if err := ns.Close(); err != nil { // as the probe does
+		t.Fatal(err)
+	}
+	workload.kill()
+	if n := descriptorsOf(t, traced); n != 1 {
+		t.Errorf("the trace has %d descriptors of the Pod's namespace, want 1", n)
+	}
+	for range 20 { // the kernel frees a number a while after the namespace's last process
+		other := newTestPod(t).startInteractive(t, "network", true)
+		other.expect("ready")
+		if other.netNSLink() != traced {
+			continue
+		}
+		other.resume()
+		other.expect("child")
+		other.expect("done")
+		break
+	}
+	for _, l := range r.stop() {
+		if l.HostPID != workload.cmd.Process.Pid {
+			t.Errorf("%s of another Pod: %s", l.Call, connectionOf(&l))
+		}
+	}
+	if n := descriptorsOf(t, traced); n != 0 {
+		t.Errorf("%d descriptors of the Pod's namespace are left after the trace", n)
+	}
+}
+
+// descriptorsOf counts this process's descriptors of a network namespace.
+func descriptorsOf(t *testing.T, link string) (n int) {
+	t.Helper()
+	all, err := os.ReadDir("/proc/self/fd")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, d := range all {
+		if to, err := os.Readlink(filepath.Join("/proc/self/fd", d.Name())); err == nil && to == link {
+			n++
+		}
+	}
+	return n
+}
+
 // The tracer keeps 16,384 sockets. At the end of the trace other sockets take no room from connections, and more connections
 // than these count as a lost one.
 func TestTraceOfManySockets(t *testing.T) {

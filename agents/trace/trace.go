@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"os"
 	"slices"
 	"sync"
 	"time"
@@ -32,9 +33,9 @@ type Config struct {
 	Proc string
 	// NodeRoot is the root directory of the node's file system; default Proc/1/root.
 	NodeRoot string
-	// NetNS is the number of the Pod's network namespace, whose connections are all recorded. Zero is for a Pod on the
-	// node's network: the connections of its processes are recorded.
-	NetNS uint32
+	// NetNS is the Pod's network namespace, whose connections are all recorded. It is used only during Open: the trace makes its
+	// own handle. Nil is for a Pod on the node's network: the connections of its processes are recorded.
+	NetNS *os.File
 	// Groups of calls to record.
 	Groups []decode.Group
 	// Containers are the names of the containers to record; empty means all. A container's name is known when the kubelet
@@ -69,7 +70,7 @@ func (c *Config) network() bool {
 }
 
 // needsOwners reports whether a connection is recorded only if its process is known.
-func (c *Config) needsOwners() bool { return c.NetNS == 0 || c.Command != nil }
+func (c *Config) needsOwners() bool { return c.NetNS == nil || c.Command != nil }
 
 func (c *Config) output() output.Config {
 	w := output.Config{Sinks: map[string]output.Sink{"": c.Out}, MaxEvents: c.MaxEvents}
@@ -124,6 +125,7 @@ type Result struct {
 type Trace struct {
 	cfg        Config
 	calls      *decode.Table
+	netns      netns
 	program    *kernel.Program
 	rare       *kernel.RareRing
 	decoder    *decode.Decoder
@@ -201,12 +203,16 @@ func (t *Trace) attach(cgroup kernel.Cgroup, found []process.Process) error {
 	}
 	cfg := kernel.Config{
 		Cgroup: cgroup, Calls: t.calls.Rows(), Timed: t.cfg.timed(), MinLatency: uint64(t.cfg.MinLatency), RingBytes: t.cfg.RingBytes, CPUs: cpus,
-		Network: t.cfg.network(), NetNS: t.cfg.NetNS, Command: t.cfg.Command, ByContainer: len(t.cfg.Containers) > 0,
+		Network: t.cfg.network(), Command: t.cfg.Command, ByContainer: len(t.cfg.Containers) > 0,
 		Operations: decode.Operations(t.cfg.Groups), MoreResults: decode.RecordsMoreResults(t.cfg.Groups),
 	}
 	if cfg.Tracepoints, err = tracepointsOf(t.cfg.Groups); err != nil {
 		return err
 	}
+	if t.netns, err = holdNetNS(t.cfg.NetNS); err != nil {
+		return err
+	}
+	cfg.NetNS = t.netns.number
 	if t.program, err = kernel.Load(&cfg); err != nil {
 		return err
 	}
@@ -266,5 +272,5 @@ func (t *Trace) Close() error {
 	if t.program != nil {
 		errs = append(errs, t.program.Close())
 	}
-	return errors.Join(errs...)
+	return errors.Join(append(errs, t.netns.close())...)
 }

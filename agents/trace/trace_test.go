@@ -60,6 +60,24 @@ func TestTraceOfAShell(t *testing.T) {
 	}
 }
 
+// The kernel closes a descriptor at exec if openat2's struct open_how says so. Then it has no name any more; others keep theirs.
+func TestOpenat2AndExec(t *testing.T) {
+	t.Parallel()
+	pod := newTestPod(t)
+	h := pod.hold(t, "", "/bin/sh", "-c", workloadEnv+`=openat2 exec "$0"`, os.Args[0])
+	r := start(t, &Config{PodUID: pod.uid, Groups: []decode.Group{decode.GroupProcess, decode.GroupFile, decode.GroupIO}})
+	h.run()
+	var got []string
+	for _, l := range r.stop() {
+		if (l.Path == keptFile || l.Path == closedFile) && (l.Call == "openat2" || l.is("count", "4")) {
+			got = append(got, l.Call+" "+l.Path)
+		}
+	}
+	if diff := cmp.Diff([]string{"openat2 " + keptFile, "openat2 " + closedFile, "read " + keptFile}, got); diff != "" {
+		t.Errorf("calls (-want +got):\n%s", diff)
+	}
+}
+
 // Two Pods run the same program. Only one is traced, including a cgroup that its container has made, and processes that
 // enter it later.
 func TestOneWholePodIsTraced(t *testing.T) {

@@ -5,6 +5,7 @@ import (
 	"os"
 	"os/exec"
 	"runtime"
+	"strconv"
 	"sync"
 
 	"golang.org/x/sys/unix"
@@ -136,4 +137,28 @@ func useMemory() {
 	_ = unix.Msync(b, unix.MS_ASYNC)
 	_ = unix.Munmap(b)
 	_, _ = unix.Mmap(-1, 0, size, unix.PROT_READ, unix.MAP_PRIVATE) // fails: no file
+}
+
+// keptFile is open after openat2Workload's exec, closedFile is not.
+const (
+	keptFile   = "/etc/hostname"
+	closedFile = "/etc/passwd"
+)
+
+// openat2Workload opens two files, of which the kernel closes one at exec, and starts readOpened with their descriptors.
+func openat2Workload() {
+	kept := value(unix.Openat2(unix.AT_FDCWD, keptFile, &unix.OpenHow{}))
+	closed := value(unix.Openat2(unix.AT_FDCWD, closedFile, &unix.OpenHow{Flags: unix.O_CLOEXEC}))
+	for name, to := range map[string]string{workloadEnv: "opened", workloadCount: strconv.Itoa(kept), workloadDir: strconv.Itoa(closed)} {
+		must(os.Setenv(name, to))
+	}
+	must(unix.Exec("/proc/self/exe", os.Args, os.Environ()))
+}
+
+// readOpened reads from both descriptors of openat2Workload.
+func readOpened() {
+	for _, name := range []string{workloadCount, workloadDir} {
+		_, _ = unix.Read(value(strconv.Atoi(os.Getenv(name))), make([]byte, 4))
+	}
+	os.Exit(0)
 }

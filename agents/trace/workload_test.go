@@ -62,6 +62,10 @@ func TestMain(m *testing.M) {
 		unsharedWorkload()
 	case "aio":
 		aioWorkload()
+	case "openat2":
+		openat2Workload()
+	case "opened":
+		readOpened()
 	}
 	os.Exit(privileged.RunOverlapping(m))
 }

@@ -11,7 +11,7 @@
 #include <bpf/bpf_endian.h>
 
 #define ATTRIBUTE true
-#define OPTIONS_SPARE 56	/* bytes that copy_options may write after the options */
+#define OPTIONS_SPARE 24	/* bytes that copy_options may write after the options */
 
 #define ETHERTYPE_IPV4 0x0800
 #define ETHERTYPE_IPV6 0x86dd
@@ -46,7 +46,22 @@ struct sock___packet {
 };
 
 struct socket___packet {
-	void *file;
+	struct file___count *file;
+};
+
+/* Before Linux 6.13. */
+struct file___count {
+	struct {
+		__s64 counter;
+	} f_count;
+};
+
+struct file___ref {
+	struct {
+		struct {
+			__s64 counter;
+		} refcnt;
+	} f_ref;
 };
 
 #pragma clang attribute pop
@@ -107,43 +122,96 @@ static __always_inline struct mptcp_claim *claim_above(struct bpf_sock *sk, __u6
 	return bpf_map_lookup_elem(&mptcp_claims, &cookie);
 }
 
-/* Returns the slot of a claim, if it is valid but for passed sockets. */
-static __always_inline __u32 slot_by_claim(__u64 claim)
+/* Keeps the order of reads before and after it. x86 does so itself; elsewhere an atomic operation is the only full barrier. */
+static __always_inline void order_reads(void)
 {
+#if defined(__TARGET_ARCH_x86)
+	barrier();
+#else
+	__u64 none = 0, before = __sync_fetch_and_add(&none, 0);
+
+	barrier_var(before);	/* an operation whose result is not used is no barrier */
+#endif
+}
+
+/*
+ * Whether any process has a socket, by its address. A connection that no process has accepted yet is not open. A file without
+ * references is about to be closed.
+ */
+__noinline int is_open(__u64 address)
+{
+	struct sock___packet *s = (void *)address;
+	struct socket___packet *socket = BPF_CORE_READ(s, sk_socket);
+	struct file___count *file = socket ? BPF_CORE_READ(socket, file) : 0;
+	bool open = false;
+
+	if (!file)
+		return 0;
+	if (bpf_core_field_exists(file->f_count))
+		open = BPF_CORE_READ(file, f_count.counter) > 0;
+	else if (bpf_core_field_exists(((struct file___ref *)0)->f_ref))
+		open = BPF_CORE_READ((struct file___ref *)file, f_ref.refcnt.counter) >= 0; /* zero is one reference */
+	order_reads();
+	return open && BPF_CORE_READ(s, sk_socket) == socket;	/* else another file may have its memory */
+}
+
+/* A socket's claim, and the address of the socket that a process has: of an MPTCP connection, the one above it. */
+struct claimed {
+	__u64 claim;
+	__u64 socket;
+};
+
+/*
+ * Whether a claim that was made before its process forked is valid: no child of that time can hold the socket any more, and it is
+ * open, so that the process itself holds it.
+ */
+static __always_inline bool is_held(struct process *p, struct claimed *c)
+{
+	if (__sync_fetch_and_add(&p->children, 0))	/* atomic, so that the rest is read later */
+		return false;
+	return *(volatile __u32 *)&p->floor <= c->claim >> 32 && is_open(c->socket);
+}
+
+/* Returns the slot of a claim, if it is valid but for passed sockets. */
+static __always_inline __u32 slot_by_claim(struct claimed *c)
+{
+	__u64 claim = c->claim;
 	struct process *p = record_at(slot_of(claim));
 
 	if (!p || (__u32)p->claim != (__u32)claim)
 		return REASON_ENDED;
-	if (p->claim >> 32 != claim >> 32 && p->children)
+	if (p->claim >> 32 != claim >> 32 && !is_held(p, c))
 		return REASON_FORKED;
 	return sole && sole != (__u32)claim ? reason_of_doubt() : slot_of(claim);
 }
 
 /* Returns the slot of a socket's claim, if the claim is valid. */
-static __always_inline __u32 slot_by_socket(struct bpf_sock *sk, __u64 *claim)
+static __always_inline __u32 slot_by_socket(struct bpf_sock *sk, struct claimed *c)
 {
 	struct owner *o = bpf_sk_storage_get(&owners, sk, 0, 0);
 	__u64 address = (__u64)sk, before;
 	struct mptcp_claim *above = 0;
 	bool own = o && o->address == address;
 
-	*claim = REASON_UNSEEN;
+	c->claim = REASON_UNSEEN;
+	c->socket = (__u64)plain(sk);
 	if (!own)	/* it has none, or its listener's */
 		above = claim_above(sk, &address);
 	if (above) {
 		own = true;
-		*claim = *(volatile __u64 *)&above->claim;
+		c->claim = *(volatile __u64 *)&above->claim;
+		c->socket = address;
 		before = above->passes;
 	} else if (o) {
 		address = (__u64)sk;
-		*claim = *(volatile __u64 *)&o->claim;
+		c->claim = *(volatile __u64 *)&o->claim;
 		before = o->passes;
 	} else {
 		return REASON_UNSEEN;
 	}
 	if (!own && listener_pass > before) /* it may have been passed with its listener */
 		return REASON_PASSED;
-	return passed_after(&address, before) ? REASON_PASSED : slot_by_claim(*claim);
+	return passed_after(&address, before) ? REASON_PASSED : slot_by_claim(c);
 }
 
 /* Returns a full socket: of a connection that is not yet established, the listener. */
@@ -159,7 +227,7 @@ static __always_inline __u32 slot_of_sender(struct __sk_buff *skb)
 	struct bpf_sock *sk = skb->sk, *full;
 	struct socket___packet *socket;
 	struct sock___packet *s;
-	__u64 claim;
+	struct claimed c;
 	__u32 slot;
 
 	if (!sk)
@@ -167,7 +235,7 @@ static __always_inline __u32 slot_of_sender(struct __sk_buff *skb)
 	full = full_socket(sk);
 	if (!full)
 		return REASON_CLOSED;
-	slot = slot_by_socket(full, &claim);
+	slot = slot_by_socket(full, &c);
 	if (slot != REASON_UNSEEN)
 		return slot;
 	s = plain(sk);
@@ -215,7 +283,7 @@ static __always_inline bool is_forwarded(struct __sk_buff *skb, struct flow_key 
 static __always_inline __u32 slot_of_found(struct __sk_buff *skb, struct bpf_sock *sk, struct flow_key *key)
 {
 	struct bpf_sock *full = full_socket(sk);
-	__u64 claim;
+	struct claimed c;
 	__u32 slot;
 
 	if (!full)
@@ -228,9 +296,9 @@ static __always_inline __u32 slot_of_found(struct __sk_buff *skb, struct bpf_soc
 		if (is_balanced(full))
 			return REASON_BALANCED;
 	}
-	slot = slot_by_socket(full, &claim);
+	slot = slot_by_socket(full, &c);
 	if (!passes && slot >= FIRST_GROUP)
-		remember(key, full, claim);
+		remember(key, full, &c);
 	return slot;
 }
 
@@ -275,14 +343,20 @@ struct ipv6 {
 	__be32 destination[4];
 };
 
-/* Reads bytes of a packet. Most are in its linear part. */
-static __always_inline bool load(struct __sk_buff *skb, __u32 at, void *to, __u32 length)
+/*
+ * Reads bytes of a packet, a multiple of 4. Most are in its linear part. The compiler would load bytes of an unknown alignment one
+ * by one.
+ */
+static __always_inline bool load(struct __sk_buff *skb, __u32 at, __u32 *to, __u32 length)
 {
 	void *data = (void *)(long)skb->data, *end = (void *)(long)skb->data_end;
+	__u32 *from = data + at;
 
 	if (data + at + length > end)
 		return !bpf_skb_load_bytes(skb, at, to, length);
-	__builtin_memcpy(to, data + at, length);
+#pragma unroll
+	for (int i = 0; i < length / 4; i++)
+		to[i] = from[i];
 	return true;
 }
 
@@ -291,7 +365,7 @@ static __always_inline __u32 slot_by_ipv4(struct __sk_buff *skb, __u32 at)
 	struct flow_key key = { .ipv4 = true };
 	struct ipv4 ip;
 
-	if (!load(skb, at, &ip, sizeof(ip)))
+	if (!load(skb, at, (__u32 *)&ip, sizeof(ip)))
 		return REASON_PROTOCOL;
 	if (ip.fragment & bpf_htons(FRAGMENT_OFFSET))
 		return REASON_FRAGMENT;
@@ -299,7 +373,7 @@ static __always_inline __u32 slot_by_ipv4(struct __sk_buff *skb, __u32 at)
 		return REASON_MULTICAST;
 	if (ip.protocol != IPPROTO_TCP && ip.protocol != IPPROTO_UDP)
 		return REASON_PROTOCOL;
-	if (!load(skb, at + (ip.version_and_length & 15) * 4, &key.tuple.ipv4.sport, 4))
+	if (!load(skb, at + (ip.version_and_length & 15) * 4, (__u32 *)&key.tuple.ipv4.sport, 4))
 		return REASON_PROTOCOL;
 	key.tuple.ipv4.saddr = ip.source;
 	key.tuple.ipv4.daddr = ip.destination;
@@ -312,7 +386,7 @@ static __always_inline __u32 slot_by_ipv6(struct __sk_buff *skb, __u32 at)
 	struct flow_key key = {};
 	struct ipv6 ip;
 
-	if (!load(skb, at, &ip, sizeof(ip)))
+	if (!load(skb, at, (__u32 *)&ip, sizeof(ip)))
 		return REASON_PROTOCOL;
 	if (*(__u8 *)ip.destination == 0xff)
 		return REASON_MULTICAST;
@@ -329,7 +403,7 @@ static __always_inline __u32 slot_by_ipv6(struct __sk_buff *skb, __u32 at)
 	default:
 		return REASON_PROTOCOL;
 	}
-	if (!load(skb, at + sizeof(ip), &key.tuple.ipv6.sport, 4))
+	if (!load(skb, at + sizeof(ip), (__u32 *)&key.tuple.ipv6.sport, 4))
 		return REASON_PROTOCOL;
 	__builtin_memcpy(key.tuple.ipv6.saddr, ip.source, sizeof(ip.source));
 	__builtin_memcpy(key.tuple.ipv6.daddr, ip.destination, sizeof(ip.destination));
@@ -361,15 +435,18 @@ static __always_inline __u32 slot_of_packet(struct __sk_buff *skb, bool ethernet
 
 /*
  * Copies the options that name a packet's process, in chunks of a constant size, which need no helper. The last one may go beyond
- * the end of the block, so the block reserves OPTIONS_SPARE bytes more than it takes.
+ * the end of the block, so the block reserves OPTIONS_SPARE bytes more than it takes. The words are copied one by one, because
+ * the compiler would copy bytes of an unknown alignment one by one.
  */
 static __always_inline void copy_options(void *to, struct options *o, __u32 length)
 {
+	__u64 *words = to, *from = (void *)o->bytes;
+
 #pragma unroll
-	for (int from = 0; from < OPTIONS_MAX; from += OPTIONS_SPARE) {
-		if (from && from >= length)
+	for (int i = 0; i < OPTIONS_MAX / 8; i++) {
+		if (i && i % (OPTIONS_SPARE / 8) == 0 && i * 8 >= length)
 			break;
-		__builtin_memcpy(to + from, o->bytes + from, OPTIONS_SPARE);
+		words[i] = from[i];
 	}
 }
 
@@ -408,15 +485,8 @@ static __always_inline void describe(struct description *d, __u32 slot)
 /* Whether the options are still those that describe() has found. A process that renames itself twice has others written in their place. */
 static __always_inline bool is_current(struct description *d)
 {
-	__u32 none = 0;
-
-	/* What was copied was read before. x86 keeps the order of loads; elsewhere an atomic operation is the only full barrier. */
-#if defined(__TARGET_ARCH_x86)
-	barrier();
-#else
-	__sync_fetch_and_add(&none, 0);
-#endif
-	return *(volatile __u32 *)&d->record->current == d->current + none;
+	order_reads(); /* what was copied was read before */
+	return *(volatile __u32 *)&d->record->current == d->current;
 }
 
 /* The slot of a packet whose process has become unknown. */

@@ -36,7 +36,7 @@ struct flow_key {
 struct flow {
 	__u64 key[5];	/* a flow_key */
 	__u64 socket;	/* the address of its struct sock; zero if none is remembered */
-	__u64 claim;
+	struct claimed claimed;
 	__u64 commits;
 	struct bound bound;
 };
@@ -190,7 +190,7 @@ static __always_inline bool is_only(struct bound *b, __u16 protocol)
 }
 
 /* Remembers the socket of a flow, and its claim. */
-static __always_inline void remember(struct flow_key *key, struct bpf_sock *sk, __u64 claim)
+static __always_inline void remember(struct flow_key *key, struct bpf_sock *sk, struct claimed *c)
 {
 	__u64 k[5], address = 0;
 	struct bound b = {};
@@ -209,7 +209,7 @@ static __always_inline void remember(struct flow_key *key, struct bpf_sock *sk, 
 	for (int i = 0; i < 5; i++)
 		f->key[i] = k[i];
 	f->bound = b;
-	f->claim = claim;
+	f->claimed = *c;
 	f->commits = commits;
 	f->socket = address;
 }
@@ -235,7 +235,7 @@ static __always_inline __u32 recall(struct __sk_buff *skb, struct flow_key *key)
 	if (b.remote_port && key->protocol != IPPROTO_TCP &&
 	    (b.remote_ip4 != key->tuple.ipv4.saddr || b.remote_port != key->tuple.ipv4.sport))
 		return 0; /* the connected socket receives from its peer only */
-	return slot_by_claim(f->claim);
+	return slot_by_claim(&f->claimed);
 }
 
 #endif

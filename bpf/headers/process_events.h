@@ -4,9 +4,9 @@
  * packets name processes.
  *
  * sonde_fork    tp_btf/sched_process_fork: a child has all sockets of its parent, which voids the parent's claims.
- * sonde_exec    tp_btf/sched_process_exec: a child that has kept no socket makes the claims valid again.
+ * sonde_exec    tp_btf/sched_process_exec: a child that has kept no socket makes the claims on open sockets valid again.
  * sonde_rename  tp_btf/task_rename: a process has a new name.
- * sonde_end     tp_btf/sched_process_exit: a process has ended.
+ * sonde_end     tp_btf/sched_process_exit: a process has ended. If it may have sockets of its parent, claims on them stay void.
  *
  * All need Linux 5.17 (bpf_loop), and run for each process of the node. Input: the constants of processes.h. Output: records.
  * Lost: a child without a free record makes all claims void (blind). Tests: agents/capture/processes.
@@ -21,6 +21,7 @@ int BPF_PROG(sonde_fork, struct task_struct *from, struct task_struct *to)
 {
 	struct task_struct___process *parent = (void *)from, *child = (void *)to;
 	struct process *p, *c;
+	__u32 count = 0;
 
 	if (from->tgid == to->tgid || !is_pods(parent))
 		return 0;
@@ -30,10 +31,11 @@ int BPF_PROG(sonde_fork, struct task_struct *from, struct task_struct *to)
 		p->tables = c->tables = ALWAYS;
 	if (p) {
 		__sync_fetch_and_add(&p->children, 1);
-		__sync_fetch_and_add(&p->claim, 1ULL << 32);
+		count = __sync_fetch_and_add(&p->claim, 1ULL << 32) >> 32;
 	}
 	if (c) {
 		c->parent = p ? (__u32)p->claim : 0;
+		c->born = count + 1;
 		c->forked = __sync_fetch_and_add(&forks, 1) + 1;
 	} else {
 		void_all();
@@ -41,15 +43,47 @@ int BPF_PROG(sonde_fork, struct task_struct *from, struct task_struct *to)
 	return 0;
 }
 
-/* A child holds no socket of its parent any more. */
-static __always_inline void release(struct process *c)
+static __always_inline struct process *parent_of(struct process *c)
 {
 	struct process *p = record_at(slot_of(c->parent));
 
-	if (c->parent && p && (__u32)p->claim == c->parent)
+	return c->parent && p && (__u32)p->claim == c->parent ? p : 0;
+}
+
+/* A child holds no socket of its parent any more. Those that it was the last to hold are closed, which is_open() sees. */
+static __always_inline void release(struct process *c)
+{
+	struct process *p = parent_of(c);
+
+	if (p)
 		__sync_fetch_and_add(&p->children, -1);
 	c->parent = 0;
 	c->forked = 0;
+}
+
+/* Raises the fork count that claims need. Returns false if others change it again and again. */
+static __always_inline bool raise_floor(struct process *p, __u32 to)
+{
+#pragma unroll
+	for (int i = 0; i < 4; i++) {
+		__u32 floor = *(volatile __u32 *)&p->floor;
+
+		if (floor >= to || __sync_val_compare_and_swap(&p->floor, floor, to) == floor)
+			return true;
+	}
+	return false;
+}
+
+/*
+ * A child ends that may hold sockets of its parent: they are closed later, and its own children may hold them, too. So the
+ * parent's claims on them stay void.
+ */
+static __always_inline void end_child(struct process *c)
+{
+	struct process *p = parent_of(c);
+
+	if (p && raise_floor(p, c->born))	/* else the child counts for ever, which also keeps them void */
+		__sync_fetch_and_add(&p->children, -1);
 }
 
 struct search {
@@ -92,7 +126,8 @@ int BPF_PROG(sonde_exec, struct task_struct *task)
 		return 0;
 	if (p->named)
 		refresh(p, t);
-	if (p->parent && !p->children && !has_socket(t))
+	/* Children may have sockets of its parent, also if they have ended, and an io_uring is closed later. */
+	if (p->parent && !p->children && !p->floor && !p->rings && !has_socket(t))
 		release(p);
 	return 0;
 }
@@ -126,8 +161,7 @@ int BPF_PROG(sonde_end, struct task_struct *task)
 		return 0;
 	if (bpf_map_delete_elem(&processes, &tgid)) /* another of the last threads was here first */
 		return 0;
-	if (p->parent && !p->children) /* else its children may hold the parent's sockets */
-		release(p);
+	end_child(p);
 	p->used = 0;
 	return 0;
 }

@@ -5,7 +5,9 @@
  *
  * A record describes one process, or one reason why a packet has none. It has the options ready, so that a packet costs a
  * copy. A claim names a record: its slot, the slot's generation, and how often the process had forked. A socket keeps the claim
- * of its process (sockets.h). If the process has forked since, a child may hold the socket, too, and the claim is void.
+ * of its process (sockets.h). If the process has forked since, a child may hold the socket, too, and the claim is void. It is valid
+ * again when no child can hold the socket any more, unless the child ended: then the process may have closed the socket before, and
+ * only a scan can tell.
  *
  * Input: the constants below, the records of reasons, and the map containers. Output: the options in records. Lost: a process
  * without a free record has the reason TOO_MANY.
@@ -143,6 +145,9 @@ struct process {
 	__u32 uid;	/* in its options */
 	__u32 rings;	/* whether it has registered files with an io_uring (uring_files.h) */
 	__u32 tables;	/* the last scan that has found that it may share a table of files, or ALWAYS (sockets.h) */
+	__u32 born;	/* the fork count of its parent after its fork */
+	/* Claims with a lower fork count stay void until a scan: a child that had the sockets has ended (process_events.h). */
+	__u32 floor;
 	__u32 spare;
 	struct options options[2];
 };
@@ -267,7 +272,7 @@ static __always_inline struct process *take_record(__u32 *slot)
 	if (!p || !t.taken)
 		return 0;
 	p->claim = (__u32)(p->claim + SLOTS) | t.slot; /* the next generation */
-	p->parent = p->children = p->named = p->scan = p->rings = p->tables = 0;
+	p->parent = p->children = p->named = p->scan = p->rings = p->tables = p->born = p->floor = 0;
 	p->forked = 0;
 	p->options[0].length = p->options[1].length = 0; /* of the record's former process */
 	*slot = t.slot;

@@ -16,7 +16,9 @@
 static __always_inline void see(struct owner *o, __u64 address, __u64 claim)
 {
 	if (o->scan != scan || o->address != address) {
-		o->address = address;
+		if (o->address != address && listener_pass > o->passes)	/* its listener's claim stays in doubt until the commit */
+			*(volatile __u64 *)&o->claim = REASON_PASSED;
+		*(volatile __u64 *)&o->address = address;
 		o->seen = claim;
 		o->several = 0;
 		o->scan = scan;

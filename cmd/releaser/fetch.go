@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"crypto/tls"
@@ -37,6 +38,8 @@ const (
 	maxIndex  = 24 << 20
 	maxChart  = 16 << 20
 	fetchTime = time.Minute
+	// maxRedirects of one request, as net/http follows.
+	maxRedirects = 10
 )
 
 func init() { archive.MaxDecompressedChartSize = 64 << 20 }
@@ -77,7 +80,31 @@ func httpClient(caBundle []byte) (*http.Client, error) {
 		}
 		transport.TLSClientConfig = &tls.Config{RootCAs: pool, MinVersion: tls.VersionTLS12}
 	}
-	return &http.Client{Transport: transport, Timeout: fetchTime}, nil
+	return &http.Client{Transport: transport, Timeout: fetchTime, CheckRedirect: redirect}, nil
+}
+
+// redirect follows a redirect without the credentials if it leaves their origin, and from then on. net/http would send them to other ports
+// and subdomains of the host, and without TLS.
+func redirect(r *http.Request, via []*http.Request) error {
+	if len(via) >= maxRedirects {
+		return fmt.Errorf("%d redirects", maxRedirects)
+	}
+	for _, to := range append(via[1:len(via):len(via)], r) {
+		if !isSameOrigin(via[0].URL, to.URL) {
+			r.Header.Del("Authorization")
+		}
+	}
+	return nil
+}
+
+// isSameOrigin reports whether two URLs have the same scheme, host and port.
+func isSameOrigin(a, b *url.URL) bool {
+	return a.Scheme == b.Scheme && strings.EqualFold(a.Hostname(), b.Hostname()) && portOf(a) == portOf(b)
+}
+
+func portOf(u *url.URL) string {
+	defaults := map[string]string{"http": "80", "https": "443"}
+	return cmp.Or(u.Port(), defaults[u.Scheme])
 }
 
 // fromRepository gets a chart from a repository of Helm charts.
@@ -102,7 +129,7 @@ func fromRepository(ctx context.Context, c release.Chart) ([]*archive.BufferedFi
 	if err != nil {
 		return nil, err
 	}
-	if where.Host != base.Host || where.Scheme != base.Scheme {
+	if !isSameOrigin(where, base) {
 		login = nil // another server gets no credentials
 	}
 	if b, err = get(ctx, client, where, login, maxChart); err != nil {
@@ -163,7 +190,12 @@ func get(ctx context.Context, client *http.Client, from *url.URL, login *credent
 		return nil, &problem{reason: release.ReasonUnavailable, retry: true, uncounted: true, text: fmt.Sprintf("get %s: %v", shown(from), err)}
 	}
 	defer resp.Body.Close()
-	if resp.StatusCode != http.StatusOK {
+	switch last := resp.Request; {
+	case resp.StatusCode == http.StatusOK:
+	case login != nil && last.Header.Get("Authorization") == "" && (resp.StatusCode == http.StatusUnauthorized || resp.StatusCode == http.StatusForbidden):
+		return nil, &problem{reason: release.ReasonChartForbidden, retry: true, text: fmt.Sprintf(
+			"%s redirects to %s, which gets no credentials because it is another server, and answers %s: set chart.url to the server that needs the credentials", shown(from), shown(last.URL), resp.Status)}
+	default:
 		return nil, refusedBy(shown(from), resp.StatusCode, resp.Status)
 	}
 	b, err := io.ReadAll(io.LimitReader(resp.Body, most+1))
@@ -189,7 +221,11 @@ func refusedBy(from string, code int, status string) error {
 
 // fromRegistry gets a chart from a registry.
 func fromRegistry(_ context.Context, c release.Chart) ([]*archive.BufferedFile, error) {
-	client, err := registryClient(c)
+	login, err := readCredentials(c, release.CredentialsPath)
+	if err != nil {
+		return nil, err
+	}
+	client, err := registryClient(c, login)
 	if err != nil {
 		return nil, err
 	}
@@ -217,12 +253,8 @@ func fromRegistry(_ context.Context, c release.Chart) ([]*archive.BufferedFile, 
 	return unpack(pulled.Chart.Data)
 }
 
-func registryClient(c release.Chart) (*registry.Client, error) {
+func registryClient(c release.Chart, login *credentials) (*registry.Client, error) {
 	transport, err := httpClient(c.CABundle)
-	if err != nil {
-		return nil, err
-	}
-	login, err := readCredentials(c, release.CredentialsPath)
 	if err != nil {
 		return nil, err
 	}

@@ -118,7 +118,7 @@ func TestRegistry(t *testing.T) {
 	t.Cleanup(server.Close)
 	ca := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: server.Certificate().Raw})
 	host := strings.TrimPrefix(server.URL, "https://")
-	client, err := registryClient(release.Chart{CABundle: ca})
+	client, err := registryClient(release.Chart{CABundle: ca}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}

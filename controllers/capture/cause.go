@@ -22,7 +22,7 @@ import (
 func (r *Reconciler) observeCause(ctx context.Context, capture sondev1.Capture, observed *observation, p *podState, claimed outcome.Cause) error {
 	switch {
 	case claimed == outcome.CausePod:
-		return observeLeaving(ctx, r.Live, capture, p)
+		return r.observeLeaving(ctx, r.Live, capture, p)
 	case claimed == outcome.CauseStop && !capture.Common().Stop:
 		return r.upToDate(ctx, capture)
 	case claimed == outcome.CauseStop && observed.stop == nil:
@@ -34,7 +34,7 @@ func (r *Reconciler) observeCause(ctx context.Context, capture sondev1.Capture, 
 
 // observeLeaving reads whether a Pod has ended, does not exist any more, or is being deleted. The API server does not tell when a Pod
 // was deleted that does not exist any more.
-func observeLeaving(ctx context.Context, reader client.Reader, capture sondev1.Capture, p *podState) error {
+func (r *Reconciler) observeLeaving(ctx context.Context, reader client.Reader, capture sondev1.Capture, p *podState) error {
 	var pod corev1.Pod
 	err := reader.Get(ctx, client.ObjectKey{Namespace: capture.Common().TargetNamespace, Name: p.before.Name}, &pod)
 	switch {
@@ -46,6 +46,7 @@ func observeLeaving(ctx context.Context, reader client.Reader, capture sondev1.C
 		p.gone, p.goneAt = true, endOf(&pod)
 	default:
 		p.gone, p.leaving, p.leavingAt = false, pod.DeletionTimestamp != nil, deletedAt(&pod)
+		p.onNode = r.Kind.OnNode(&pod.Spec) // its probe goes on, and still needs the right on nodes
 	}
 	return nil
 }

@@ -85,7 +85,7 @@ func (r *Reconciler) observeTargetPod(ctx context.Context, capture sondev1.Captu
 	if p.pod != nil {
 		return nil
 	}
-	return observeLeaving(ctx, r.Client, capture, p)
+	return r.observeLeaving(ctx, r.Client, capture, p)
 }
 
 // observeJob reads live a Job that should exist: the cache may not have it yet.

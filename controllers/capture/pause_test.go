@@ -15,6 +15,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	ctrl "sigs.k8s.io/controller-runtime"
 
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
 	sondev1 "github.com/sonde-operator/sonde/api/v1alpha1"
 	"github.com/sonde-operator/sonde/internal/agentjob"
 	"github.com/sonde-operator/sonde/internal/operator/audit"
@@ -188,6 +190,28 @@ func TestClosedOnHostNetwork(t *testing.T) {
 	w.add(paused("true"))
 	w.pass()
 	if diff := cmp.Diff([]string{"10.1.1.1 Paused"}, w.stops); diff != "" {
+		t.Errorf("keepers called (-want +got):\n%s", diff)
+	}
+}
+
+// TestRightOnNodesOfAReleasedPod checks that a probe of a hostNetwork Pod needs the right on nodes also after the Pod has left the target.
+func TestRightOnNodesOfAReleasedPod(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, newCapture(), append(deployment(), webPod("web-1", hostNetwork))...)
+	w.settle()
+	w.agents(w.attach)
+	w.settle()
+	var pod corev1.Pod
+	w.get(client.ObjectKeyFromObject(webPod("web-1")), &pod)
+	pod.OwnerReferences = nil
+	w.update(&pod)
+	w.pass()
+	if len(w.stops) > 0 {
+		t.Errorf("keepers called: %v, want none while the requester has the right", w.stops)
+	}
+	w.deny["nodes"] = "lacks capture on nodes"
+	w.pass()
+	if diff := cmp.Diff([]string{"10.1.1.1 AccessRevoked"}, w.stops); diff != "" {
 		t.Errorf("keepers called (-want +got):\n%s", diff)
 	}
 }

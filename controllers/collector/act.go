@@ -4,13 +4,16 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"net/http"
+	"slices"
 
 	authorizationv1 "k8s.io/api/authorization/v1"
 	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	sondev1 "github.com/sonde-operator/sonde/api/v1alpha1"
@@ -26,6 +29,12 @@ func (r *Reconciler) start(ctx context.Context, o *observation, p plan) (plan, e
 	if other, err := r.forbidden(ctx, o); other.reason != "" || err != nil {
 		return other, err
 	}
+	if last := o.last(); last != nil && last.number > c.Status.Runs {
+		// An earlier pass could not write the status. It has to know this Job before there is another: of two it would not know the second.
+		c.Status.Runs = last.number
+		p.start, p.after = false, anchorDelay
+		return p, nil
+	}
 	if running, err := r.runsUnseen(ctx, o); running || err != nil {
 		p.start, p.after = false, o.growing(anchorDelay)
 		return p, err
@@ -39,10 +48,7 @@ func (r *Reconciler) start(ctx context.Context, o *observation, p plan) (plan, e
 	if _, other, err := r.releaseNamespace(ctx, o); other.reason != "" || err != nil {
 		return other, err
 	}
-	number := c.Status.Runs + 1
-	if last := o.last(); last != nil {
-		number = max(number, last.number+1)
-	}
+	number := min(c.Status.Runs, math.MaxInt64-1) + 1
 	leave, err := r.takePlace(ctx, o, runName(c, number))
 	if err != nil {
 		return p, err
@@ -69,6 +75,7 @@ func (r *Reconciler) run(ctx context.Context, o *observation, p plan, anchor *co
 		return r.refusedWrite(o, fmt.Errorf("create Secret %s: %w", secret.Name, err))
 	}
 	job := BuildJob(c, anchor, number, r.Image)
+	job.Annotations[annotationSecret] = string(secret.UID)
 	if err := r.Create(ctx, job, fieldOwner); err != nil {
 		if isRefusal(err) {
 			leave()
@@ -94,7 +101,7 @@ func isRefusal(err error) bool {
 // Collectors and of Jobs are separate, and two Jobs of a release would not know of each other.
 func (r *Reconciler) runsUnseen(ctx context.Context, o *observation) (bool, error) {
 	c := o.collector
-	if last := o.last(); c.Status.Runs == 0 || last != nil && last.number >= c.Status.Runs {
+	if c.Status.Runs == 0 || slices.ContainsFunc(o.runs, func(r run) bool { return r.number == c.Status.Runs }) {
 		return false, nil
 	}
 	job := &batchv1.Job{}
@@ -279,16 +286,20 @@ func (o *observation) removing() plan {
 	return plan{state: reconciling, reason: sondev1.ReasonReleasing, message: "the release of an earlier Collector is being removed", after: o.growing(anchorDelay)}
 }
 
-// clean deletes the Secret of a run whose report this pass has read, and all earlier runs. The last Job stays, for its log.
+// clean deletes the Secret of a run whose report this pass has read, and all earlier runs. The last Job stays, for its log. The operator may
+// not read Secrets, so it knows its own by their UID: users can write a Job with the name and the annotations of a run.
 func (r *Reconciler) clean(ctx context.Context, o *observation) error {
 	if o.reported == nil {
 		return nil
 	}
+	var errs []error
 	last := o.last().job
-	secret := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: last.Namespace, Name: last.Name}}
-	errs := []error{ignoreForbidden(gone.Ignore(r.Delete(ctx, secret)))}
+	if uid := last.Annotations[annotationSecret]; uid != "" {
+		secret := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: last.Namespace, Name: last.Name, UID: types.UID(uid)}}
+		errs = append(errs, ignoreForbidden(sweep.Delete(ctx, r.Client, secret)))
+	}
 	for _, run := range o.runs[:len(o.runs)-1] {
-		if run.job.DeletionTimestamp.IsZero() {
+		if run.job.DeletionTimestamp.IsZero() && run.ended() {
 			errs = append(errs, ignoreForbidden(sweep.Delete(ctx, r.Client, run.job)))
 		}
 	}

@@ -28,6 +28,8 @@ const (
 	annotationGeneration = "monitoring.openshift.tpg/generation"
 	// annotationRemedy says whether a Job only makes a failed release good.
 	annotationRemedy = "monitoring.openshift.tpg/remedy"
+	// annotationSecret of a Job is the UID of its Secret.
+	annotationSecret = "monitoring.openshift.tpg/secret-uid"
 	// annotationRelease names the release that a releaser's Pod works on.
 	annotationRelease = "monitoring.openshift.tpg/release"
 

@@ -194,7 +194,7 @@ func (r *Reconciler) recordEvents(before, c *sondev1.Collector) {
 const (
 	// queuedDelay before a Collector that waits for a place looks again, if nothing calls it.
 	queuedDelay = 5 * time.Minute
-	// strayDelay before a Collector looks again whether a Pod of an earlier Job still runs.
+	// strayDelay before a Collector looks again whether a Pod or a Job that is in no run has ended.
 	strayDelay = 10 * time.Second
 	// The operator's right in a namespace is reviewed again after a time that grows with how long it has been missing.
 	minClosedDelay = 10 * time.Second

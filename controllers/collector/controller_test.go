@@ -2,6 +2,7 @@ package collector
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -80,6 +81,9 @@ func newWorld(t *testing.T, c *sondev1.Collector, objects ...client.Object) *wor
 		},
 		Delete: func(ctx context.Context, c client.WithWatch, o client.Object, opts ...client.DeleteOption) error {
 			w.writes.Add(1)
+			if err := checkUID(ctx, c, o, opts); err != nil {
+				return err
+			}
 			err := c.Delete(ctx, o, opts...)
 			if deleted, ok := o.(*sondev1.Collector); ok && err == nil {
 				w.collectorDeleted(ctx, event.DeleteEvent{Object: deleted}, w.queue)
@@ -102,6 +106,16 @@ func newWorld(t *testing.T, c *sondev1.Collector, objects ...client.Object) *wor
 		enqueue: w.queue.Add,
 	}
 	return w
+}
+
+// checkUID refuses to delete an object of another UID, as the API server does. The fake client ignores this precondition.
+func checkUID(ctx context.Context, c client.Client, o client.Object, opts []client.DeleteOption) error {
+	only := (&client.DeleteOptions{}).ApplyOptions(opts).Preconditions
+	found := o.DeepCopyObject().(client.Object)
+	if only == nil || only.UID == nil || c.Get(ctx, client.ObjectKeyFromObject(o), found) != nil || found.GetUID() == *only.UID {
+		return nil
+	}
+	return apierrors.NewConflict(corev1.Resource("objects"), o.GetName(), errors.New("another UID"))
 }
 
 // uidOf a namespace or another object that is the first of its name.

@@ -35,7 +35,7 @@ type observation struct {
 	runs []run
 	// running and runningHere are other Collectors with a Job that runs, in all namespaces and in that of the release.
 	running, runningHere int
-	// stray says which releaser of this release still runs although its Job is gone.
+	// stray says which releaser of this release may still run although it is in no run.
 	stray string
 	// reported is the report of the last run, if this pass has read it.
 	reported *release.Report
@@ -98,16 +98,24 @@ func (r *Reconciler) observeJobs(ctx context.Context, o *observation) error {
 		if job.Labels[sondev1.LabelUID] != string(o.collector.UID) {
 			continue
 		}
-		job = job.DeepCopy()
-		number, err1 := strconv.ParseInt(job.Annotations[annotationRun], 10, 64)
-		generation, err2 := strconv.ParseInt(job.Annotations[annotationGeneration], 10, 64)
-		if err1 != nil || err2 != nil {
-			continue // not the operator's
+		number, ok := runNumber(o.collector, job)
+		generation, err := strconv.ParseInt(job.Annotations[annotationGeneration], 10, 64)
+		switch {
+		case ok && err == nil:
+			o.runs = append(o.runs, run{job: job.DeepCopy(), number: number, generation: generation, remedy: job.Annotations[annotationRemedy] == "true"})
+		case !jobEnded(job):
+			o.stray = "Job " + job.Name + " has this Collector's label, but is none of its runs"
 		}
-		o.runs = append(o.runs, run{job: job, number: number, generation: generation, remedy: job.Annotations[annotationRemedy] == "true"})
 	}
 	slices.SortFunc(o.runs, func(a, b run) int { return cmp.Compare(a.number, b.number) })
 	return nil
+}
+
+// runNumber returns the number of a Collector's run. Users can write Jobs with its labels and any number, so a run also has the name of its
+// number, and a number that was given, or is the next one. The status may lack one: start creates no other before it knows the last.
+func runNumber(c *sondev1.Collector, job *batchv1.Job) (number int64, ok bool) {
+	number, err := strconv.ParseInt(job.Annotations[annotationRun], 10, 64)
+	return number, err == nil && number >= 1 && number-1 <= c.Status.Runs && job.Name == runName(c, number)
 }
 
 func (r *Reconciler) observePods(ctx context.Context, o *observation) error {
@@ -126,7 +134,7 @@ func (r *Reconciler) observePods(ctx context.Context, o *observation) error {
 		case j >= 0:
 			o.runs[j].pods = append(o.runs[j].pods, *pod)
 		case isRunning(pod):
-			o.stray = pod.Name
+			o.stray = "Pod " + pod.Name + " is of an earlier Job"
 		}
 	}
 	return nil
@@ -138,6 +146,16 @@ func (o *observation) last() *run {
 		return nil
 	}
 	return &o.runs[len(o.runs)-1]
+}
+
+// unended returns the newest run that can still write, or nil.
+func (o *observation) unended() *run {
+	for i := len(o.runs) - 1; i >= 0; i-- {
+		if !o.runs[i].ended() {
+			return &o.runs[i]
+		}
+	}
+	return nil
 }
 
 // ended reports whether a run can write nothing any more: its Job makes no further Pod, and no Pod runs.

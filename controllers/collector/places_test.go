@@ -119,7 +119,7 @@ func TestForgedJobsOfOwnCollectors(t *testing.T) {
 			w.forge(c, runName(c, 1), 1)
 		},
 		"with a status from them": func(w *world, c *sondev1.Collector) {
-			w.forge(c, runName(c, 7), 7)
+			w.forge(c, runName(c, 1), 1)
 			w.reconcile(c) // takes it into the status
 		},
 	} {

@@ -141,24 +141,24 @@ const slowStart = 30 * time.Second
 // busy returns the plan of a Collector whose releaser runs.
 func (o *observation) busy() (plan, bool) {
 	p := plan{state: reconciling, reason: sondev1.ReasonReleasing}
-	last := o.last()
+	current := o.unended()
 	switch {
-	case last != nil && !last.ended() && last.generation == o.collector.Generation && o.collector.Status.ReleasedGeneration == last.generation:
+	case current != nil && current.generation == o.collector.Generation && o.collector.Status.ReleasedGeneration == current.generation:
 		p = o.ready() // the Job only looks
 		p.after = 0
-	case last != nil && !last.ended():
-		p.message = "Job " + last.job.Name + " runs Helm"
-		switch w, age := waiting(last), o.now.Sub(last.job.CreationTimestamp.Time); {
+	case current != nil:
+		p.message = "Job " + current.job.Name + " runs Helm"
+		switch w, age := waiting(current), o.now.Sub(current.job.CreationTimestamp.Time); {
 		case w != "":
 			p.message += "; its Pod waits: " + w
-		case last.started():
+		case current.started():
 		case age < slowStart:
 			p.after = slowStart - age
 		default:
 			p.message += "; its Pod has not started: the Events of the Job and of its Pod say why"
 		}
 	case o.stray != "":
-		p.message, p.after = "Pod "+o.stray+" of an earlier Job still runs", o.growing(strayDelay)
+		p.message, p.after = o.stray+" and has not ended: wait for its end, or delete it", o.growing(strayDelay)
 	default:
 		return p, false
 	}

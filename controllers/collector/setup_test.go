@@ -23,7 +23,7 @@ func TestReleasersAreBounded(t *testing.T) {
 	for name, value := range map[string]string{"longest": longest, "too long": strings.Repeat("x", 200<<10)} {
 		t.Run(name, func(t *testing.T) {
 			meta := metav1.ObjectMeta{Namespace: strings.Repeat("n", 63), Name: strings.Repeat("j", 253), Annotations: map[string]string{"other": value}, Labels: map[string]string{"other": value}, Finalizers: []string{value}, ManagedFields: []metav1.ManagedFieldsEntry{{Manager: value}}}
-			for _, a := range []string{sondev1.AnnotationOwner, annotationRun, annotationGeneration, annotationRemedy, annotationRelease} {
+			for _, a := range []string{sondev1.AnnotationOwner, annotationRun, annotationGeneration, annotationRemedy, annotationSecret, annotationRelease} {
 				meta.Annotations[a] = value
 			}
 			meta.Annotations[annotationRun], meta.Annotations[annotationRelease] = value[:maxNumber], value[:2*naming.MaxLabel]

@@ -17,6 +17,7 @@ import (
 
 	sondev1 "github.com/sonde-operator/sonde/api/v1alpha1"
 	"github.com/sonde-operator/sonde/internal/operator/claim"
+	"github.com/sonde-operator/sonde/internal/operator/fewreads"
 	"github.com/sonde-operator/sonde/internal/operator/gone"
 	"github.com/sonde-operator/sonde/internal/operator/pass"
 	"github.com/sonde-operator/sonde/internal/operator/sweep"
@@ -61,12 +62,14 @@ func (r *Reconciler) step(ctx context.Context, o *observation) (*observation, re
 		if err != nil {
 			return o, result{}, err
 		}
+		live.created = o.created
 		o = live
 		if t, ok = next(o); !ok {
 			return o, result{behind: true}, nil
 		}
 	}
 	err := r.act(ctx, o, t.act)
+	o.compared = (err == nil || refusal(err)) && t.creates()
 	switch {
 	case refusal(err):
 		return o, result{refused: err, tried: t.act, notPermitted: r.rightMissing(ctx, o.binding.Namespace, t.act, err)}, nil
@@ -79,9 +82,17 @@ func (r *Reconciler) step(ctx context.Context, o *observation) (*observation, re
 	if moved {
 		enter(o, t)
 	}
-	// A claim with data is given up only when the status says so: writing that fails if the binding in the cache is stale.
-	stop := t.act == createJob || t.act == createClaim || t.to == sondev1.BindingDiscarded
-	return o, result{moved: moved && !stop}, nil
+	return o, result{moved: moved && !t.endsPass()}, nil
+}
+
+// creates reports whether a row creates an object. Its action compares the binding of the cache with the API server's before.
+func (t transition) creates() bool { return t.act == createClaim || t.act == createJob }
+
+// endsPass reports whether the status is written before the next row. A claim is deleted only when the status says why: writing that fails
+// if the binding in the cache is stale. And if the manager dies between both, the next one does not take a Job that this one has deleted
+// for one that has not succeeded.
+func (t transition) endsPass() bool {
+	return t.creates() || t.to == sondev1.BindingDiscarded || t.to == sondev1.BindingFinalizerJobSucceeded
 }
 
 // enter sets the fields of the status that change with the phase.
@@ -130,7 +141,7 @@ func (r *Reconciler) deleteClaim(ctx context.Context, o *observation) error {
 		if !metav1.IsControlledBy(job, o.binding) || !job.DeletionTimestamp.IsZero() {
 			continue
 		}
-		if err := sweep.Delete(ctx, r.Client, job); err != nil {
+		if err := r.deleteOnce(ctx, job); err != nil {
 			return err
 		}
 	}
@@ -143,11 +154,31 @@ func (r *Reconciler) deleteClaim(ctx context.Context, o *observation) error {
 			return err
 		}
 	}
-	if err := sweep.Delete(ctx, r.Client, o.claim); err != nil {
+	if err := r.deleteOnce(ctx, o.claim); err != nil {
 		return err
 	}
 	o.claim.DeletionTimestamp = new(metav1.NewTime(o.now)) // so the report says it
 	return nil
+}
+
+// deleteOnce deletes an object of the cache unless an earlier pass has done so. The cache may be behind, and a deletion that changes
+// nothing counts as a write, too.
+func (r *Reconciler) deleteOnce(ctx context.Context, cached client.Object) error {
+	current := &metav1.PartialObjectMetadata{}
+	gvk, err := r.GroupVersionKindFor(cached)
+	if err != nil {
+		return fmt.Errorf("find the kind of %s: %w", cached.GetName(), err)
+	}
+	current.SetGroupVersionKind(gvk)
+	found, err := read(ctx, r.Live, client.ObjectKeyFromObject(cached), current)
+	switch {
+	case errors.Is(err, fewreads.ErrTooLarge): // whatever it has, it exists
+	case err != nil:
+		return fmt.Errorf("get %s: %w", cached.GetName(), err)
+	case !found || current.UID != cached.GetUID() || !current.DeletionTimestamp.IsZero():
+		return nil
+	}
+	return sweep.Delete(ctx, r.Client, cached)
 }
 
 // template reads the binding with its whole template, which the cache leaves out. It fails with a conflict if the cache is behind: what
@@ -169,12 +200,15 @@ func behind(b *sondev1.FluentPVCBinding) error {
 }
 
 func (r *Reconciler) createClaim(ctx context.Context, o *observation) error {
-	full, err := r.template(ctx, o.binding)
-	if err != nil {
-		return err
+	full := o.binding
+	if !o.created {
+		var err error
+		if full, err = r.template(ctx, o.binding); err != nil {
+			return err
+		}
 	}
 	wanted := BuildClaim(full, claim.Ref{FluentPVC: full.Spec.FluentPVC.Name, Claim: full.Name}.Sign(r.Key, full.Namespace))
-	err = r.Create(ctx, wanted, fieldOwner)
+	err := r.Create(ctx, wanted, fieldOwner)
 	if !apierrors.IsAlreadyExists(err) {
 		return wrap("create claim", err)
 	}

@@ -98,7 +98,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 	if !binding.DeletionTimestamp.IsZero() {
 		return ctrl.Result{}, nil
 	}
-	return r.pass(ctx, binding)
+	return r.pass(ctx, binding, !found)
 }
 
 // bind creates the binding of the first Pod that has this claim. Without such a Pod, rebind does it.
@@ -126,8 +126,15 @@ func (r *Reconciler) bind(ctx context.Context, key types.NamespacedName) (*sonde
 	return r.createBinding(ctx, BuildBinding(f, sondev1.ObjectReference{Name: pod.Name, UID: string(pod.UID)}, key))
 }
 
-// createBinding returns nil if the namespace or the kind is being deleted.
+// createBinding returns nil if the namespace or the kind is being deleted. The cache may not have a binding yet that an earlier pass
+// created, so it looks for it first: a creation that the API server refuses counts as a write, too.
 func (r *Reconciler) createBinding(ctx context.Context, binding *sondev1.FluentPVCBinding) (*sondev1.FluentPVCBinding, error) {
+	switch found, err := read(ctx, r.Live, client.ObjectKeyFromObject(binding), &sondev1.FluentPVCBinding{}); {
+	case err != nil:
+		return nil, fmt.Errorf("get binding: %w", err)
+	case found:
+		return nil, behind(binding)
+	}
 	if err := r.Create(ctx, binding, fieldOwner); err != nil {
 		if apierrors.IsAlreadyExists(err) {
 			return nil, apierrors.NewConflict(sondev1.GroupVersion.WithResource("fluentpvcbindings").GroupResource(), binding.Name, err)
@@ -228,10 +235,13 @@ func (r *Reconciler) firstPod(ctx context.Context, key types.NamespacedName) (*c
 }
 
 // pass observes, plans, acts and reports. It takes one row of the state machine, and the next ones while these need no write but
-// the status.
-func (r *Reconciler) pass(ctx context.Context, binding *sondev1.FluentPVCBinding) (ctrl.Result, error) {
+// the status. created says that this pass has just created the binding.
+func (r *Reconciler) pass(ctx context.Context, binding *sondev1.FluentPVCBinding, created bool) (ctrl.Result, error) {
 	before := binding.DeepCopy()
 	o, err := r.observe(ctx, binding, false)
+	if err == nil {
+		o.created = created
+	}
 	if err == nil && o.claim != nil && before.Status.Phase == "" {
 		// An earlier pass has created the claim. It has written the status as well, unless it was ended or the cache is behind.
 		_, err = r.template(ctx, binding)
@@ -253,10 +263,27 @@ func (r *Reconciler) pass(ctx context.Context, binding *sondev1.FluentPVCBinding
 	}
 	report(o, done)
 	if !equality.Semantic.DeepEqual(before.Status, binding.Status) {
-		if perr := pass.PatchStatus(ctx, r.Client, binding, before, &before.Status, &binding.Status, fieldOwner); perr != nil {
+		if perr := r.patchStatus(ctx, o, before); perr != nil {
 			return pass.RequeueOnConflict(ctrl.Result{}, perr)
 		}
 		r.recordEvents(before, o, done)
 	}
 	return pass.RequeueOnConflict(ctrl.Result{RequeueAfter: done.again(o)}, err)
+}
+
+// patchStatus fails with a conflict if the status was written after the pass read it. It asks for that first, because a patch that the API
+// server refuses counts as a write, too. If only metadata has changed, the patch gets the version that the API server has.
+func (r *Reconciler) patchStatus(ctx context.Context, o *observation, before *sondev1.FluentPVCBinding) error {
+	if !o.compared {
+		current := &sondev1.FluentPVCBinding{}
+		found, err := read(ctx, r.Live, client.ObjectKeyFromObject(before), current)
+		switch {
+		case err != nil:
+			return fmt.Errorf("get binding: %w", err)
+		case !found || current.UID != before.UID || current.Generation != before.Generation || !equality.Semantic.DeepEqual(current.Status, before.Status):
+			return behind(before)
+		}
+		before.ResourceVersion = current.ResourceVersion
+	}
+	return pass.PatchStatus(ctx, r.Client, o.binding, before, &before.Status, &o.binding.Status, fieldOwner)
 }

@@ -3,7 +3,9 @@ package fluentpvc
 import (
 	"context"
 	"errors"
+	"fmt"
 	"math"
+	"reflect"
 	"strings"
 	"testing"
 	"time"
@@ -247,6 +249,259 @@ func TestLifeOfAClaim(t *testing.T) {
 	}
 	if w.writes > 9 {
 		t.Errorf("%d writes in all, want at most 9", w.writes)
+	}
+}
+
+// TestDeathAfterEachWrite: a manager that dies after any write of a life leaves a volume that the next one finishes, with one Job. No
+// state on the way says that data was lost.
+func TestDeathAfterEachWrite(t *testing.T) {
+	errDead := errors.New("the manager is dead")
+	for last := 1; last <= 9; last++ {
+		t.Run(fmt.Sprint("after write ", last), func(t *testing.T) {
+			pod := targetPod("1")
+			w := newWorld(t, fluentPVC(), pod)
+			dead, jobs := false, map[types.UID]bool{}
+			write := func(do func() error) error {
+				if dead {
+					return errDead
+				}
+				err := do()
+				if w.writes == last {
+					dead = true
+					return errDead
+				}
+				return err
+			}
+			w.r.Client = interceptor.NewClient(w.r.Client.(client.WithWatch), interceptor.Funcs{
+				Create: func(ctx context.Context, c client.WithWatch, o client.Object, opts ...client.CreateOption) error {
+					return write(func() error {
+						err := c.Create(ctx, o, opts...)
+						if job, ok := o.(*batchv1.Job); ok && err == nil {
+							jobs[job.UID] = true
+						}
+						return err
+					})
+				},
+				Delete: func(ctx context.Context, c client.WithWatch, o client.Object, opts ...client.DeleteOption) error {
+					return write(func() error { return c.Delete(ctx, o, opts...) })
+				},
+				SubResourcePatch: func(ctx context.Context, c client.Client, sub string, o client.Object, p client.Patch, opts ...client.SubResourcePatchOption) error {
+					return write(func() error { return c.SubResource(sub).Patch(ctx, o, p, opts...) })
+				},
+			})
+			passes := func() {
+				t.Helper()
+				for range 10 {
+					_, err := w.r.Reconcile(t.Context(), ctrl.Request{NamespacedName: client.ObjectKey{Namespace: "shop", Name: claimName}})
+					if err != nil && !dead {
+						t.Fatal(err)
+					}
+					dead = false // the next manager
+					if b := w.binding(); b != nil && (b.Status.Phase == sondev1.BindingUnknown || b.Status.Phase == sondev1.BindingDataLost) {
+						t.Fatalf("phase %s, conditions %+v", b.Status.Phase, b.Status.Conditions)
+					}
+				}
+			}
+			passes()
+			w.wantPhase(sondev1.BindingReady)
+			w.bind()
+			w.endPod(pod)
+			passes()
+			w.wantPhase(sondev1.BindingFinalizerJobApplied)
+			w.endJob(1, batchv1.JobComplete)
+			passes()
+			if w.claim() != nil || w.binding() != nil {
+				t.Errorf("claim %v and binding %v are left", w.claim(), w.binding())
+			}
+			if len(jobs) != 1 {
+				t.Errorf("%d Jobs, want 1", len(jobs))
+			}
+			if w.writes < 9 {
+				t.Errorf("%d writes: the manager did not die after each", w.writes)
+			}
+		})
+	}
+}
+
+// TestStatusOfADeletionIsWrittenOnce: the status says in the same write that the Job has succeeded and that the claim is deleted. Nothing is
+// deleted in that pass.
+func TestStatusOfADeletionIsWrittenOnce(t *testing.T) {
+	pod := targetPod("1")
+	w := newWorld(t, fluentPVC(), pod)
+	w.settled()
+	w.bind()
+	w.endPod(pod)
+	w.settled()
+	w.endJob(1, batchv1.JobComplete)
+	before := w.writes
+	w.pass()
+	b := w.wantPhase(sondev1.BindingFinalizerJobSucceeded)
+	if c := apimeta.FindStatusCondition(b.Status.Conditions, sondev1.ConditionClaimCreated); c.Reason != sondev1.ReasonClaimDeleted || w.writes != before+1 || w.claim() == nil {
+		t.Errorf("condition %+v after %d writes, claim %v; want ClaimDeleted after one write, and the claim", c, w.writes-before, w.claim())
+	}
+	w.pass()
+	if w.writes != before+3 || w.claim() != nil {
+		t.Errorf("%d writes, claim %v; want two deletions more", w.writes-before, w.claim())
+	}
+}
+
+// TestPodOfASucceededJobIsNoKeeper: the cache may still have the Pod of a Job that has succeeded as running. The status does not name it, so that
+// its end is no change. A Pod of someone else is named.
+func TestPodOfASucceededJobIsNoKeeper(t *testing.T) {
+	for name, tc := range map[string]struct {
+		pod  func(*sondev1.FluentPVCBinding) string
+		want bool
+	}{
+		"the Job's":          {pod: func(b *sondev1.FluentPVCBinding) string { return jobName(b, 1) + "-x7k2p" }},
+		"of someone else":    {pod: func(*sondev1.FluentPVCBinding) string { return "debug" }, want: true},
+		"of another attempt": {pod: func(b *sondev1.FluentPVCBinding) string { return jobName(b, 2) + "-x7k2p" }, want: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			pod := targetPod("1")
+			w := newWorld(t, fluentPVC(), pod)
+			w.settled()
+			w.bind()
+			w.endPod(pod)
+			w.settled()
+			user := targetPod("2")
+			user.Name, user.Annotations = tc.pod(w.wantPhase(sondev1.BindingFinalizerJobApplied)), nil
+			user.Status.Phase = corev1.PodRunning
+			if err := w.Create(t.Context(), user); err != nil {
+				t.Fatal(err)
+			}
+			w.endJob(1, batchv1.JobComplete)
+			w.pass()
+			c := apimeta.FindStatusCondition(w.wantPhase(sondev1.BindingFinalizerJobSucceeded).Status.Conditions, sondev1.ConditionClaimCreated)
+			if c.Reason != sondev1.ReasonClaimDeleted || strings.Contains(c.Message, user.Name) != tc.want {
+				t.Errorf("condition %+v, want ClaimDeleted, with Pod %s: %t", c, user.Name, tc.want)
+			}
+			before := w.writes
+			w.endPod(user)
+			if w.settled(); !tc.want && (w.writes != before+3 || w.binding() != nil) {
+				t.Errorf("%d writes, want 3: the deletions of Job, claim and binding", w.writes-before)
+			}
+		})
+	}
+}
+
+// TestStaleCacheRepeatsNoWrite: passes whose caches lag behind an earlier pass create, patch and delete nothing again.
+func TestStaleCacheRepeatsNoWrite(t *testing.T) {
+	// hide keeps objects of one type out of a cache, and old shows an old version of them.
+	hide := func(c client.Client, what client.Object) client.Client {
+		return interceptor.NewClient(c.(client.WithWatch), interceptor.Funcs{Get: func(ctx context.Context, c client.WithWatch, key client.ObjectKey, o client.Object, opts ...client.GetOption) error {
+			if fmt.Sprintf("%T", o) == fmt.Sprintf("%T", what) {
+				return apierrors.NewNotFound(corev1.Resource("x"), key.Name)
+			}
+			return c.Get(ctx, key, o, opts...)
+		}})
+	}
+	old := func(c client.Client, was client.Object) client.Client {
+		return interceptor.NewClient(c.(client.WithWatch), interceptor.Funcs{Get: func(ctx context.Context, c client.WithWatch, key client.ObjectKey, o client.Object, opts ...client.GetOption) error {
+			if fmt.Sprintf("%T", o) == fmt.Sprintf("%T", was) {
+				reflect.ValueOf(o).Elem().Set(reflect.ValueOf(was.DeepCopyObject()).Elem())
+				return nil
+			}
+			return c.Get(ctx, key, o, opts...)
+		}})
+	}
+	// stale makes a pass, and reports the writes of a second one with stale caches.
+	stale := func(t *testing.T, w *world, spoil func()) {
+		t.Helper()
+		spoil()
+		before := w.writes
+		if result := w.pass(); w.writes != before {
+			t.Errorf("%d writes, want none; next pass after %s", w.writes-before, result.RequeueAfter)
+		}
+	}
+	t.Run("the binding is not there yet", func(t *testing.T) {
+		w := newWorld(t, fluentPVC(), targetPod("1"))
+		w.settled()
+		stale(t, w, func() { w.r.Client = hide(w.r.Client, &sondev1.FluentPVCBinding{}) })
+	})
+	t.Run("the binding of a lost one is not there yet", func(t *testing.T) {
+		w, delPod, delBinding, _ := bound(t)
+		delBinding()
+		delPod()
+		w.settled()
+		stale(t, w, func() { w.r.Client = hide(w.r.Client, &sondev1.FluentPVCBinding{}) })
+	})
+	t.Run("the status has another phase", func(t *testing.T) {
+		pod := targetPod("1")
+		w := newWorld(t, fluentPVC(), pod)
+		w.settled()
+		w.bind()
+		w.endPod(pod)
+		w.settled()
+		applied := w.wantPhase(sondev1.BindingFinalizerJobApplied)
+		w.endJob(1, batchv1.JobFailed)
+		w.pass()
+		w.wantPhase(sondev1.BindingOutOfUse)
+		stale(t, w, func() { w.r.Client = old(w.r.Client, applied) })
+	})
+	t.Run("claim and Job are not being deleted yet", func(t *testing.T) {
+		pod := targetPod("1")
+		w := newWorld(t, fluentPVC(), pod)
+		w.settled()
+		w.bind()
+		w.endPod(pod)
+		w.settled()
+		w.endJob(1, batchv1.JobComplete)
+		w.pass()
+		b := w.wantPhase(sondev1.BindingFinalizerJobSucceeded)
+		claim, job := w.claim(), &batchv1.Job{}
+		if err := w.Get(t.Context(), client.ObjectKey{Namespace: "shop", Name: jobName(b, 1)}, job); err != nil {
+			t.Fatal(err)
+		}
+		w.pass()
+		stale(t, w, func() {
+			cached := fake.NewClientBuilder().WithScheme(w.Scheme()).WithObjects(claim, job).Build()
+			w.r.Own = cached
+		})
+	})
+	t.Run("the binding is still there", func(t *testing.T) {
+		pod := targetPod("1")
+		w := newWorld(t, fluentPVC(), pod)
+		w.settled()
+		w.bind()
+		w.endPod(pod)
+		w.settled()
+		w.endJob(1, batchv1.JobComplete)
+		w.pass()
+		b := w.wantPhase(sondev1.BindingFinalizerJobSucceeded)
+		w.settled()
+		stale(t, w, func() { w.r.Client = old(w.r.Client, b) })
+	})
+}
+
+// TestChangedMetadataIsNoConflict: a user who annotates a binding costs no refused patch.
+func TestChangedMetadataIsNoConflict(t *testing.T) {
+	pod := targetPod("1")
+	w := newWorld(t, fluentPVC(), pod)
+	w.settled()
+	w.bind()
+	w.endPod(pod)
+	w.settled()
+	b := w.wantPhase(sondev1.BindingFinalizerJobApplied)
+	w.endJob(1, batchv1.JobFailed)
+	cached := b.DeepCopy()
+	b.Annotations = map[string]string{"example.com/note": "x"}
+	if err := w.Update(t.Context(), b); err != nil {
+		t.Fatal(err)
+	}
+	w.r.Client = interceptor.NewClient(w.r.Client.(client.WithWatch), interceptor.Funcs{Get: func(ctx context.Context, c client.WithWatch, key client.ObjectKey, o client.Object, opts ...client.GetOption) error {
+		if b, ok := o.(*sondev1.FluentPVCBinding); ok {
+			cached.DeepCopyInto(b)
+			return nil
+		}
+		return c.Get(ctx, key, o, opts...)
+	}})
+	before := w.writes
+	w.pass()
+	if w.writes != before+1 {
+		t.Errorf("%d writes, want 1", w.writes-before)
+	}
+	if b := w.wantPhase(sondev1.BindingOutOfUse); b.Annotations["example.com/note"] != "x" {
+		t.Errorf("annotations %v: the user's is gone", b.Annotations)
 	}
 }
 
@@ -596,6 +851,7 @@ func TestRefusedDeletion(t *testing.T) {
 	w.endPod(pod)
 	w.settled()
 	w.endJob(1, batchv1.JobComplete)
+	w.pass()
 	w.missing = map[string]bool{"delete jobs": true}
 	w.refuse = func(client.Object) error {
 		return apierrors.NewForbidden(corev1.Resource("persistentvolumeclaims"), claimName, errors.New(`User "m" cannot delete resource "persistentvolumeclaims" in API group "" in the namespace "shop"`))

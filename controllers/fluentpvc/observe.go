@@ -23,6 +23,9 @@ type observation struct {
 	binding *sondev1.FluentPVCBinding
 	// live: read from the API server, but for other people's Pods and the namespace.
 	live bool
+	// created: this pass has created the binding, so it has the whole template. compared: the pass has found the binding of the cache to be
+	// the API server's, right before its write.
+	created, compared bool
 	// pod of the binding, or nil if it is gone.
 	pod *corev1.Pod
 	// users are the names of other Pods that use the claim and have not ended.

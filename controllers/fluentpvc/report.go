@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -72,13 +73,13 @@ func claimCondition(o *observation, d result) metav1.Condition {
 	if d.tried == deleteClaim {
 		return is(metav1.ConditionFalse, d.reason(), "the claim and its Jobs cannot be deleted: "+d.explain(o))
 	}
-	if o.claim != nil && !o.claim.DeletionTimestamp.IsZero() {
+	if o.claimEnding() {
 		message := "the claim is being deleted"
 		switch {
 		case o.pod != nil:
 			message += "; Kubernetes keeps it until Pod " + o.pod.Name + ", which has ended, is deleted"
-		case len(o.users) > 0:
-			message += "; Kubernetes keeps it while Pods use it: " + strings.Join(o.users, ", ")
+		case len(o.keepers()) > 0:
+			message += "; Kubernetes keeps it while Pods use it: " + strings.Join(o.keepers(), ", ")
 		}
 		return is(metav1.ConditionFalse, sondev1.ReasonClaimDeleted, message)
 	}
@@ -102,6 +103,25 @@ func claimCondition(o *observation, d result) metav1.Condition {
 		return is(metav1.ConditionTrue, sondev1.ReasonClaimCreated, "the claim exists")
 	}
 }
+
+// claimEnding reports whether the claim is being deleted. The next pass deletes the claim of a Job that has succeeded. The status says so
+// before: it is not written again for that.
+func (o *observation) claimEnding() bool {
+	return o.claim != nil && (!o.claim.DeletionTimestamp.IsZero() || phaseOf(o.binding) == sondev1.BindingFinalizerJobSucceeded && o.retained())
+}
+
+// keepers returns the Pods that keep a claim that is deleted. When a Job has succeeded, its Pod has ended, although the cache may not have
+// that yet: a message that named it would be written, and written again.
+func (o *observation) keepers() []string {
+	if phaseOf(o.binding) != sondev1.BindingFinalizerJobSucceeded {
+		return o.users
+	}
+	job := jobName(o.binding, o.binding.Status.Attempt)
+	return slices.DeleteFunc(slices.Clone(o.users), func(pod string) bool { return strings.HasPrefix(pod, job[:min(len(job), maxJobInPod)]) })
+}
+
+// maxJobInPod is how much of a Job's name begins the names of its Pods, whose last characters are random.
+const maxJobInPod = 57
 
 func sidecarCondition(o *observation, d result) metav1.Condition {
 	is := func(status metav1.ConditionStatus, reason, message string) metav1.Condition {

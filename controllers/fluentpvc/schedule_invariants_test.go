@@ -2,12 +2,14 @@ package fluentpvc
 
 import (
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
 	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	apimeta "k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -56,6 +58,9 @@ func (s *schedule) afterWrite(m *replica, verb string, k memapi.Key, err error) 
 	case m.began.paused:
 		s.Fail("%s %s %s, and its cache had the pause when the pass began", m, verb, k)
 		return
+	case !s.disturbed() && s.repeats(verb, k, err):
+		s.Fail("%s repeats a write, because its cache is behind: %s %s: %v", m, verb, k, err)
+		return
 	case m.began.ending && m.ending(k.Namespace) && verb == "create" && k.Kind != KindBinding: // a binding has no live check of its namespace; the API server refuses it
 		s.Fail("%s creates %s in a namespace that is being deleted", m, k)
 		return
@@ -72,6 +77,28 @@ func (s *schedule) afterWrite(m *replica, verb string, k memapi.Key, err error) 
 	if job, ok := there.(*batchv1.Job); ok {
 		s.checkJob(m, job)
 	}
+}
+
+// disturbed reports whether something may happen between a pass's read and its write, or a manager may die or lose the answer to a write.
+func (s *schedule) disturbed() bool { return s.faults > 0 || s.pauses > 0 }
+
+// repeats reports whether the API server's answer to a write says that the manager has made it before.
+func (s *schedule) repeats(verb string, k memapi.Key, err error) bool {
+	switch {
+	case verb == "evict":
+		return false
+	case apierrors.IsAlreadyExists(err):
+		there := s.api.Objects[k]
+		b := s.bindingOf(strings.TrimRight(k.Name, "0123456789-"))
+		switch there.(type) {
+		case *batchv1.Job:
+			return b != nil && metav1.IsControlledBy(there, b)
+		case *corev1.PersistentVolumeClaim:
+			return b != nil && there.GetLabels()[sondev1.LabelUID] == string(b.UID)
+		}
+		return true
+	}
+	return apierrors.IsConflict(err) || apierrors.IsNotFound(err) || apierrors.IsInvalid(err)
 }
 
 // checkJob checks that a finalizer Job has the claim for itself. A manager that is no longer the leader, but does not know that
@@ -106,6 +133,10 @@ func (s *schedule) checkJob(m *replica, job *batchv1.Job) {
 
 // checkDeleted checks that the manager deletes nothing that is still needed.
 func (s *schedule) checkDeleted(o client.Object) {
+	if !s.disturbed() && !o.GetDeletionTimestamp().IsZero() {
+		s.Fail("the manager deletes %s again", s.api.KeyOf(o))
+		return
+	}
 	switch o := o.(type) {
 	case *corev1.PersistentVolumeClaim:
 		s.checkDeletedClaim(o)

@@ -23,9 +23,14 @@ func TestSchedulesFindBugs(t *testing.T) {
 		from   uint64 // seed of the first schedule, if not 1
 		only   string // disturbance without which the bug does not show
 	}{
-		"the status is patched without a lock": {mutate: func(m *replica) {
+		"the status is patched without a comparison and a lock": {mutate: func(m *replica) {
 			m.r.Client = memapi.Mutant{Client: m.client(false), OnPatch: memapi.WithoutLock}
-		}, want: "has not ended", from: 20},
+			m.r.Live = reads(m, true, func(b *sondev1.FluentPVCBinding) {
+				if known, ok := m.view.Objects[m.s.api.KeyOf(b)].(*sondev1.FluentPVCBinding); ok {
+					b.Status = *known.Status.DeepCopy()
+				}
+			})
+		}, want: "has not ended", from: 125},
 		"a Job is created for a stale binding": {mutate: func(m *replica) {
 			m.r.Live = reads(m, true, func(b *sondev1.FluentPVCBinding) {
 				if known, ok := m.view.Objects[m.s.api.KeyOf(b)]; ok {
@@ -79,7 +84,9 @@ func TestSchedulesFindBugs(t *testing.T) {
 				return c.Delete(ctx, o)
 			}}
 		}, want: "a day later"},
-		"a pass is not requeued": {mutate: func(m *replica) { m.queue.NoRequeue = true }, want: "a day later"},
+		"bindings are read from the cache alone":       {mutate: func(m *replica) { m.r.Live = fromCache[*sondev1.FluentPVCBinding](m) }, want: "repeats a write"},
+		"what is deleted is read from the cache alone": {mutate: func(m *replica) { m.r.Live = fromCache[*metav1.PartialObjectMetadata](m) }, want: "again", from: 255},
+		"a pass is not requeued":                       {mutate: func(m *replica) { m.queue.NoRequeue = true }, want: "a day later"},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
@@ -103,6 +110,16 @@ func reads[T client.Object](m *replica, live bool, change func(T)) client.Client
 			change(read)
 		}
 		return err
+	}}
+}
+
+// fromCache returns a client whose live reads of one type come from the cache.
+func fromCache[T client.Object](m *replica) client.Client {
+	return memapi.Mutant{Client: m.client(true), OnGet: func(ctx context.Context, c client.Client, name client.ObjectKey, o client.Object) error {
+		if _, ok := o.(T); ok {
+			return m.client(false).Get(ctx, name, o)
+		}
+		return c.Get(ctx, name, o)
 	}}
 }
 

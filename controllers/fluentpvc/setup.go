@@ -8,6 +8,7 @@ import (
 
 	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
@@ -117,21 +118,31 @@ func stripBinding(o any) (any, error) {
 	return b, nil
 }
 
-// Cache holds the claims and Jobs of bindings, of all namespaces, and of these only the fields that passes read. It runs on every
-// replica, so that a standby can take over at once.
-type Cache struct{ cache.Cache }
+// Cache holds the claims and Jobs of bindings, and the RoleBindings of namespaces that allow FluentPVCs. It holds those of all
+// namespaces, and of these only the fields that are read. It runs on every replica: a standby serves webhooks, and can take over at once.
+type Cache struct {
+	cache.Cache
+
+	grants            cache.Informer
+	operatorNamespace string
+}
 
 // NewCache returns the cache. The caller adds it to the manager.
-func NewCache(config *rest.Config, scheme *runtime.Scheme) (Cache, error) {
+func NewCache(ctx context.Context, config *rest.Config, operatorNamespace string, scheme *runtime.Scheme) (Cache, error) {
 	ours := labels.SelectorFromSet(labels.Set{sondev1.LabelKind: KindBinding})
 	c, err := cache.New(config, cache.Options{Scheme: scheme, NewInformer: paging.Informers(toolscache.NewSharedIndexInformer), ByObject: map[client.Object]cache.ByObject{
 		&corev1.PersistentVolumeClaim{}: {Label: ours, Transform: stripOwned},
 		&batchv1.Job{}:                  {Label: ours, Transform: stripOwned},
+		&rbacv1.RoleBinding{}:           grants(operatorNamespace),
 	}})
 	if err != nil {
 		return Cache{}, fmt.Errorf("create the cache of claims: %w", err)
 	}
-	return Cache{c}, nil
+	informer, err := c.GetInformer(ctx, &rbacv1.RoleBinding{}, cache.BlockUntilSynced(false))
+	if err != nil {
+		return Cache{}, fmt.Errorf("create the cache of RoleBindings: %w", err)
+	}
+	return Cache{c, informer, operatorNamespace}, nil
 }
 
 // NeedLeaderElection implements manager.LeaderElectionRunnable.
@@ -199,6 +210,7 @@ func (r *Reconciler) SetupWithManager(mgr ctrl.Manager, own, paused cache.Cache)
 		WatchesMetadata(namespaces, handler.EnqueueRequestsFromMapFunc(r.bindingsIn), ended).
 		WatchesRawSource(source.Kind(own, client.Object(&corev1.PersistentVolumeClaim{}), owner)).
 		WatchesRawSource(source.Kind(own, client.Object(&batchv1.Job{}), owner)).
+		WatchesRawSource(source.Kind(own, client.Object(&rbacv1.RoleBinding{}), r.granted())).
 		WatchesRawSource(source.Kind(paused, client.Object(&corev1.ConfigMap{}), handler.EnqueueRequestsFromMapFunc(r.waiting))).
 		Complete(r.Watchdog.Watch("fluentpvc", r))
 }
@@ -241,7 +253,7 @@ func (r *Reconciler) bindingsOf(ctx context.Context, o client.Object) []reconcil
 
 // bindingsIn wakes the bindings of a namespace.
 func (r *Reconciler) bindingsIn(ctx context.Context, o client.Object) []reconcile.Request {
-	return r.bindings(ctx, client.InNamespace(o.GetName()))
+	return r.bindings(ctx, everyBinding, client.InNamespace(o.GetName()))
 }
 
 // waiting wakes everything when a FluentPVC is there again, or when the pause has ended.
@@ -251,7 +263,7 @@ func (r *Reconciler) waiting(ctx context.Context, _ client.Object) []reconcile.R
 
 // everything wakes all bindings, all claims, which may have lost theirs, and all Pods that wait for theirs.
 func (r *Reconciler) everything(ctx context.Context) []reconcile.Request {
-	requests := r.bindings(ctx)
+	requests := r.bindings(ctx, everyBinding)
 	var claims corev1.PersistentVolumeClaimList
 	if err := r.Own.List(ctx, &claims, client.UnsafeDisableDeepCopy); err != nil {
 		ctrl.LoggerFrom(ctx).Error(err, "Listing claims failed")
@@ -271,17 +283,22 @@ func (r *Reconciler) everything(ctx context.Context) []reconcile.Request {
 	return requests
 }
 
-func (r *Reconciler) bindings(ctx context.Context, in ...client.ListOption) []reconcile.Request {
-	var all sondev1.FluentPVCBindingList
-	if err := r.List(ctx, &all, append(in, client.UnsafeDisableDeepCopy)...); err != nil {
+// bindings returns the bindings that a condition holds for.
+func (r *Reconciler) bindings(ctx context.Context, holds func(*sondev1.FluentPVCBinding) bool, in ...client.ListOption) []reconcile.Request {
+	var list sondev1.FluentPVCBindingList
+	if err := r.List(ctx, &list, append(in, client.UnsafeDisableDeepCopy)...); err != nil {
 		ctrl.LoggerFrom(ctx).Error(err, "Listing bindings failed")
 	}
-	requests := make([]reconcile.Request, len(all.Items))
-	for i := range all.Items {
-		requests[i].NamespacedName = client.ObjectKeyFromObject(&all.Items[i])
+	var requests []reconcile.Request
+	for i := range list.Items {
+		if holds(&list.Items[i]) {
+			requests = append(requests, reconcile.Request{NamespacedName: client.ObjectKeyFromObject(&list.Items[i])})
+		}
 	}
 	return requests
 }
+
+func everyBinding(*sondev1.FluentPVCBinding) bool { return true }
 
 // bindingChanged also wakes after this controller's own writes: the next row may apply at once, and a pass that read the binding before
 // the last write may have found nothing to write.

@@ -92,7 +92,7 @@ var transitions = []transition{
 	{from: sondev1.BindingUnknown, when: "the claim has its volume, and the Pod has ended", holds: (*observation).foundEnded, to: sondev1.BindingOutOfUse, live: true},
 	{from: sondev1.BindingUnknown, when: "the claim has its volume", holds: (*observation).found, to: sondev1.BindingReady},
 
-	{from: sondev1.BindingDataLost, when: "24 hours have passed, or discard was requested", holds: (*observation).mourned, act: deleteBinding},
+	{from: sondev1.BindingDataLost, when: "24 hours have passed, or discard was requested", holds: (*observation).mourned, act: deleteBinding, live: true},
 }
 
 func always(*observation) bool { return true }

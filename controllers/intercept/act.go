@@ -49,13 +49,40 @@ func (r *Reconciler) act(ctx context.Context, o *observation, p *plan) (*actions
 	for _, name := range p.removeSecrets {
 		errs = append(errs, r.removeSecret(ctx, name))
 	}
+	current := map[string]error{} // what checkCurrent has returned, by namespace
 	for _, pod := range p.create {
-		if err := r.createCarrier(ctx, o, pod); err != nil {
-			done.refused[pod.UID] = err.Error()
+		err, checked := current[pod.Namespace]
+		if !checked {
+			err = r.checkCurrent(ctx, pod.Namespace)
+			current[pod.Namespace] = err
 			errs = append(errs, err)
+		}
+		if err == nil {
+			err = r.createCarrier(ctx, o, pod)
+			errs = append(errs, err)
+		}
+		if err != nil {
+			done.refused[pod.UID] = err.Error()
 		}
 	}
 	return done, errors.Join(errs...)
+}
+
+// checkCurrent returns an error while the cache has another namespace of this name than the API server. The requests of this pass
+// were checked against that one, so they give no right to the Pods of a namespace that was made anew.
+func (r *Reconciler) checkCurrent(ctx context.Context, name string) error {
+	cached, err := r.namespace(ctx, r.Client, name)
+	if err != nil {
+		return wrap("get target namespace", err)
+	}
+	live, err := r.namespace(ctx, r.Live, name)
+	if err != nil {
+		return wrap("get target namespace", err)
+	}
+	if live.UID != cached.UID {
+		return fmt.Errorf("namespace %q was just deleted and created again: the operator checks its InterceptRequests again", name)
+	}
+	return nil
 }
 
 // countFailure remembers that a carrier has failed, so that the next one that fails waits longer.

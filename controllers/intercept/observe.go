@@ -248,7 +248,10 @@ func (q *request) refuse(reason, message string) {
 
 func (r *Reconciler) checkNamespaces(ctx context.Context, q *request, claim stamp.Claim) error {
 	name, _ := q.AgentTarget()
-	ns, err := r.namespace(ctx, name)
+	ns, err := r.namespace(ctx, r.Client, name)
+	if err != nil || string(ns.UID) != claim.TargetNamespaceUID {
+		ns, err = r.namespace(ctx, r.Live, name) // a refusal is final, so it may not come from a cache that is behind
+	}
 	switch {
 	case gone.Is(err):
 		q.refuse(sondev1.ReasonNamespaceReplaced, fmt.Sprintf("namespace %q was deleted: create a new InterceptRequest for another target", name))
@@ -264,7 +267,7 @@ func (r *Reconciler) checkNamespaces(ctx context.Context, q *request, claim stam
 	case name == q.Namespace:
 		return nil
 	}
-	home, err := r.namespace(ctx, q.Namespace)
+	home, err := r.namespace(ctx, r.Client, q.Namespace)
 	if err != nil {
 		return wrap("get own namespace", err)
 	}
@@ -274,11 +277,10 @@ func (r *Reconciler) checkNamespaces(ctx context.Context, q *request, claim stam
 	return nil
 }
 
-// namespace reads from the cache: a pass runs every second.
-func (r *Reconciler) namespace(ctx context.Context, name string) (*metav1.PartialObjectMetadata, error) {
+func (r *Reconciler) namespace(ctx context.Context, from client.Reader, name string) (*metav1.PartialObjectMetadata, error) {
 	ns := &metav1.PartialObjectMetadata{}
 	ns.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("Namespace"))
-	return ns, r.Get(ctx, client.ObjectKey{Name: name}, ns)
+	return ns, from.Get(ctx, client.ObjectKey{Name: name}, ns)
 }
 
 func (r *Reconciler) observeCarriers(ctx context.Context, o *observation) error {

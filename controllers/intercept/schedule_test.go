@@ -15,6 +15,7 @@ import (
 	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
+	apimeta "k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
@@ -57,8 +58,9 @@ type schedule struct {
 	mutate   func(*replica)
 
 	end    *simulated
-	lacks  map[string]bool // the users without the right
-	silent map[string]bool // the users whose right cannot be reviewed
+	lacks  map[string]bool    // the users without the right
+	silent map[string]bool    // the users whose right cannot be reviewed
+	asked  map[types.UID]bool // the namespaces that an InterceptRequest has named
 	pods   int
 	users  int64
 
@@ -201,21 +203,22 @@ func (s *schedule) create(o client.Object) {
 
 // disturbing are the things that happen.
 var disturbing = map[string]func(*schedule){
-	"a request":               (*schedule).request,
-	"another request":         (*schedule).request,
-	"a Pod":                   (*schedule).pod,
-	"a request is deleted":    func(s *schedule) { s.remove("InterceptRequest", "") },
-	"a Pod is deleted":        func(s *schedule) { s.remove("Pod", "shop") },
-	"a Job is deleted":        func(s *schedule) { s.remove("Job", sondeSystem) },
-	"a Secret is deleted":     func(s *schedule) { s.remove("Secret", sondeSystem) },
-	"a Service is deleted":    func(s *schedule) { s.remove("Service", sondeSystem) },
-	"a Deployment is deleted": func(s *schedule) { s.remove("Deployment", sondeSystem) },
-	"a carrier fails":         (*schedule).failCarrier,
-	"Stowaway restarts":       func(s *schedule) { s.end.identity = nil },
-	"a right is withdrawn":    func(s *schedule) { s.lacks[s.user()] = true },
-	"a right is not reviewed": func(s *schedule) { s.silent[s.user()] = true },
-	"rights are reviewed":     func(s *schedule) { s.silent = map[string]bool{} },
-	"an hour passes":          func(s *schedule) { s.clock.Step(time.Hour) },
+	"a request":                (*schedule).request,
+	"another request":          (*schedule).request,
+	"a Pod":                    (*schedule).pod,
+	"a request is deleted":     func(s *schedule) { s.remove("InterceptRequest", "") },
+	"a Pod is deleted":         func(s *schedule) { s.remove("Pod", "shop") },
+	"a Job is deleted":         func(s *schedule) { s.remove("Job", sondeSystem) },
+	"a Secret is deleted":      func(s *schedule) { s.remove("Secret", sondeSystem) },
+	"a Service is deleted":     func(s *schedule) { s.remove("Service", sondeSystem) },
+	"a Deployment is deleted":  func(s *schedule) { s.remove("Deployment", sondeSystem) },
+	"a carrier fails":          (*schedule).failCarrier,
+	"Stowaway restarts":        func(s *schedule) { s.end.identity = nil },
+	"a right is withdrawn":     func(s *schedule) { s.lacks[s.user()] = true },
+	"a right is not reviewed":  func(s *schedule) { s.silent[s.user()] = true },
+	"rights are reviewed":      func(s *schedule) { s.silent = map[string]bool{} },
+	"an hour passes":           func(s *schedule) { s.clock.Step(time.Hour) },
+	"a namespace is made anew": (*schedule).makeAnew,
 	"a namespace is opted out": func(s *schedule) {
 		memapi.Edit(s.api, memapi.KeyFor("Namespace", "", "shop"), func(n *corev1.Namespace) { n.Labels = map[string]string{sondev1.LabelOptOut: "true"} })
 	},
@@ -255,9 +258,10 @@ func (s *schedule) request() { s.requestFor([]string{"1m", "8h"}[s.rand.IntN(2)]
 func (s *schedule) requestFor(time string) {
 	s.pods++
 	q := &sondev1.InterceptRequest{
-		ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: fmt.Sprint("request-", s.pods)},
+		ObjectMeta: metav1.ObjectMeta{Namespace: []string{"shop", "hub"}[s.rand.IntN(2)], Name: fmt.Sprint("request-", s.pods)},
 		Spec: sondev1.InterceptRequestSpec{
-			TargetRef: &sondev1.TargetReference{Kind: sondev1.TargetStatefulSet, Name: "web"}, TargetContainerPort: 8080,
+			TargetNamespace: "shop",
+			TargetRef:       &sondev1.TargetReference{Kind: sondev1.TargetStatefulSet, Name: "web"}, TargetContainerPort: 8080,
 			GracePeriod: "10s", ExpiresAfter: time, ClientKey: fmt.Sprint("client-", s.pods),
 		},
 	}
@@ -269,7 +273,30 @@ func (s *schedule) requestFor(time string) {
 	}
 	q.Annotations = annotations
 	s.create(q)
+	s.asked[shop.GetUID()] = true
 }
+
+// makeAnew deletes the namespace of the Pods with all that is in it, and creates it again with a Pod.
+func (s *schedule) makeAnew() {
+	for _, kind := range []string{"InterceptRequest", "Pod", "StatefulSet"} {
+		for _, o := range memapi.Of[client.Object](s.api.Objects, kind) {
+			if o.GetNamespace() == "shop" {
+				s.api.Remove(s.api.KeyOf(o))
+			}
+		}
+	}
+	s.api.Remove(memapi.KeyFor("Namespace", "", "shop"))
+	s.makeShop()
+	s.podOn("n1")
+}
+
+func (s *schedule) makeShop() {
+	s.create(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "shop"}})
+	s.create(&appsv1.StatefulSet{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "web"}})
+}
+
+// namespaceUID is the annotation of a Pod with its namespace's UID, which tells namespaces of one name apart.
+const namespaceUID = "namespace-uid"
 
 // pod creates a Pod of the target, now and then on a node that does not exist.
 func (s *schedule) pod() {
@@ -282,9 +309,9 @@ func (s *schedule) pod() {
 
 func (s *schedule) podOn(node string) {
 	s.pods++
-	web := s.api.Objects[memapi.KeyFor("StatefulSet", "shop", "web")]
+	web, shop := s.api.Objects[memapi.KeyFor("StatefulSet", "shop", "web")], s.api.Objects[memapi.KeyFor("Namespace", "", "shop")]
 	s.create(&corev1.Pod{
-		ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: fmt.Sprint("web-", s.pods), OwnerReferences: []metav1.OwnerReference{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: fmt.Sprint("web-", s.pods), Annotations: map[string]string{namespaceUID: string(shop.GetUID())}, OwnerReferences: []metav1.OwnerReference{
 			{APIVersion: "apps/v1", Kind: "StatefulSet", Name: "web", UID: web.GetUID(), Controller: new(true)},
 		}},
 		Spec: corev1.PodSpec{NodeName: node}, Status: corev1.PodStatus{Phase: corev1.PodRunning},
@@ -423,7 +450,7 @@ func (s *schedule) crash(m *replica) {
 	}
 }
 
-// afterWrite checks that no Pod has two carriers that run.
+// afterWrite checks that no Pod has two carriers that run, and none has one that no InterceptRequest for its namespace asked for.
 func (s *schedule) afterWrite(verb string, key memapi.Key, err error) {
 	if verb != "create" || key.Kind != "Job" || err != nil {
 		return
@@ -433,6 +460,11 @@ func (s *schedule) afterWrite(verb string, key memapi.Key, err error) {
 		if uid := j.Labels[sondev1.LabelTargetPodUID]; len(j.Status.Conditions) == 0 {
 			if running[uid]++; running[uid] > 1 {
 				s.Fail("a Pod has two carriers")
+			}
+			for _, p := range memapi.Of[*corev1.Pod](s.api.Objects, "Pod") {
+				if namespace := types.UID(p.Annotations[namespaceUID]); string(p.UID) == uid && !s.asked[namespace] {
+					s.Fail("Pod %s has a carrier, and no InterceptRequest names its namespace %s", p.Name, namespace)
+				}
 			}
 		}
 	}
@@ -502,11 +534,10 @@ func (s *schedule) reconcile(m *replica) {
 func (s *schedule) random() {
 	s.faults = []int{0, 20, 60, 150}[s.rand.IntN(4)]
 	s.disturbances = s.rand.IntN(20)
-	for _, name := range []string{sondeSystem, "shop"} {
-		s.create(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}})
-	}
+	s.create(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: sondeSystem}})
+	s.create(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "hub", Labels: map[string]string{sondev1.LabelHub: "true"}}})
+	s.makeShop()
 	s.create(&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n1"}})
-	s.create(&appsv1.StatefulSet{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "web"}})
 	for range 1 + s.rand.IntN(3) {
 		s.pod()
 	}
@@ -536,13 +567,21 @@ func (s *schedule) random() {
 func (s *schedule) checkEnd() {
 	wanted := map[string]int{} // Jobs by the Pod's UID
 	live := 0
+	shop := string(s.api.Objects[memapi.KeyFor("Namespace", "", "shop")].GetUID())
 	for _, q := range memapi.Of[*sondev1.InterceptRequest](s.api.Objects, "InterceptRequest") {
+		claim, err := stamp.ParseClaim(q.Annotations[sondev1.AnnotationRequester])
 		if q.Ended() {
+			if c := apimeta.FindStatusCondition(q.Status.Conditions, sondev1.ConditionIntercepted); err == nil && claim.TargetNamespaceUID == shop && c != nil && c.Reason == sondev1.ReasonNamespaceReplaced {
+				s.Fail("%s ended as if its namespace had been made anew", q.Name)
+			}
 			continue
 		}
 		live++
-		if claim, err := stamp.ParseClaim(q.Annotations[sondev1.AnnotationRequester]); err != nil || s.lacks[claim.Requester.Username] {
+		if err != nil || s.lacks[claim.Requester.Username] {
 			s.Fail("%s lives without the right of its requester (%v)", q.Name, err)
+		}
+		if claim.TargetNamespaceUID != shop {
+			s.Fail("%s lives, although its namespace was made anew", q.Name)
 		}
 		pods, running := 0, 0
 		for _, p := range memapi.Of[*corev1.Pod](s.api.Objects, "Pod") {
@@ -604,7 +643,7 @@ func newSchedule(t *testing.T, seed uint64) *schedule {
 			t.Fatal(err)
 		}
 	}
-	s := &schedule{rand: rand.New(rand.NewPCG(seed, 1)), clock: clocktesting.NewFakeClock(noon), lacks: map[string]bool{}, silent: map[string]bool{}}
+	s := &schedule{rand: rand.New(rand.NewPCG(seed, 1)), clock: clocktesting.NewFakeClock(noon), lacks: map[string]bool{}, silent: map[string]bool{}, asked: map[types.UID]bool{}}
 	s.end = &simulated{s: s, running: map[types.UID]tunnel.PublicKey{}}
 	s.Record = memapi.Record{Clock: s.clock, Start: noon}
 	s.api = memapi.NewServer(scheme, s.clock)

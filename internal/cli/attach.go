@@ -117,7 +117,7 @@ func (p *plugin) newSession(ctx context.Context, conn *connection, c v1alpha1.Ca
 	signal.Ignore(syscall.SIGPIPE)
 	a := &session{conn: conn, access: results.NewAccess(conn.client, p.clock, c), display: p.display()}
 	var err error
-	if a.endpoint, err = results.NewClient(conn.config, p.operatorNamespace, c, a.access, results.DefaultTiming); err != nil {
+	if a.endpoint, err = results.NewClient(conn.config, p.operatorNamespace, c, a.access, results.DefaultTiming, len(c.CaptureStatus().Pods)); err != nil {
 		return nil, err
 	}
 	if streams {

@@ -79,7 +79,7 @@ func (a *companions) addNotes(saved capture.Saved, r *report.Report) {
 
 // filesOf is an update with the files of a Pod's result.
 func filesOf(p *v1alpha1.PodResult) results.Update {
-	u := results.Update{Pod: p.Name, UID: p.UID, Account: &account.Account{Counts: account.Counts{Packets: p.Packets}}}
+	u := results.Update{Pod: p.Name, UID: p.UID, Account: &account.Account{Counts: account.Counts{Packets: p.Packets, Overwritten: p.Overwritten}}}
 	for _, f := range p.Files {
 		u.Account.Files = append(u.Account.Files, account.File{Name: f.Name, Bytes: f.Bytes})
 	}

@@ -59,7 +59,7 @@ func runningCaptures(ctx context.Context, conn *connection) ([]string, error) {
 	}
 	var names []string
 	for i := range list.Items {
-		if pc := &list.Items[i]; !pc.Status.Phase.Final() && pc.Spec.Rotate == nil {
+		if pc := &list.Items[i]; !pc.Status.Phase.Final() {
 			names = append(names, pc.Name)
 		}
 	}

@@ -24,7 +24,8 @@ the order of time, which Wireshark and tshark read. Pods that join the capture a
 
 The stream begins with what each Pod has captured lately, and ends with the capture. Interrupting (Ctrl-C) ends only the stream.
 A slow reader slows neither the target nor the capture: packets that it has no time for are left out of the stream and counted.
-They are in the files, which the command download saves.
+They are in the files, which the command download saves. With rotate, the stream of each Pod goes on from file to file. A reader that is
+so slow that a file is removed before it is read lacks the packets of that file for ever: they are counted, too.
 
 --wireshark starts Wireshark on the stream. Closing Wireshark ends the command, and not the capture.
 
@@ -76,11 +77,11 @@ func (p *plugin) followPackets(ctx context.Context, name string, o streamOptions
 	case err != nil:
 		return err
 	}
-	return printFollowed(p.streams.ErrOut, stream.result, p.commandFor("download", c))
+	return printFollowed(p.streams.ErrOut, stream.result, c.Spec.Rotate != nil, p.commandFor("download", c))
 }
 
 // followed returns a capture whose packets can be followed.
-func (p *plugin) followed(ctx context.Context, name string) (*connection, v1alpha1.Capture, error) {
+func (p *plugin) followed(ctx context.Context, name string) (*connection, *v1alpha1.PacketCapture, error) {
 	conn, c, err := p.find(ctx, name)
 	if err != nil {
 		return nil, nil, err
@@ -91,14 +92,12 @@ func (p *plugin) followed(ctx context.Context, name string) (*connection, v1alph
 		return nil, nil, fmt.Errorf("a Trace has no packets to follow. To save its events when it has ended:\n  %s", p.commandFor("download", c))
 	case pc.Status.Phase.Final():
 		return nil, nil, fmt.Errorf("the capture has ended. To save its packets:\n  %s", p.commandFor("download", c))
-	case pc.Spec.Rotate != nil:
-		return nil, nil, fmt.Errorf("a capture with rotate cannot be followed: create one without rotate. To save the packets of this one when it has ended:\n  %s", p.commandFor("download", c))
 	}
-	return conn, c, nil
+	return conn, pc, nil
 }
 
-// printFollowed prints what the stream had, what it lacks, and the command that saves all packets.
-func printFollowed(w io.Writer, r follow.Result, download string) error {
+// printFollowed prints what the stream had, what it lacks, and the command that saves all packets, or those that a ring has.
+func printFollowed(w io.Writer, r follow.Result, ring bool, download string) error {
 	fmt.Fprintf(w, "%d packets of %d Pods\n", r.Packets, r.Pods)
 	if r.Earlier > 0 {
 		fmt.Fprintf(w, "%d packets are not in the stream, because they were captured before it began\n", r.Earlier)
@@ -117,7 +116,11 @@ func printFollowed(w io.Writer, r follow.Result, download string) error {
 	}
 	incomplete := r.Skipped > 0 || r.Waited > 0 || r.Abandoned
 	if incomplete || r.Earlier > 0 {
-		fmt.Fprintf(w, "To save all packets:\n  %s\n", download)
+		what := "all packets"
+		if ring {
+			what = "the packets that the ring still has"
+		}
+		fmt.Fprintf(w, "To save %s:\n  %s\n", what, download)
 	}
 	if incomplete {
 		return exitCode(report.ExitIncomplete)

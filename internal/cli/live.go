@@ -2,11 +2,8 @@ package cli
 
 import (
 	"errors"
-	"fmt"
 
 	"github.com/spf13/cobra"
-
-	"github.com/sonde-operator/sonde/internal/cli/capture"
 )
 
 // liveFlags are the flags of the command capture for packets while they are captured.
@@ -24,16 +21,12 @@ func (f *liveFlags) add(cmd *cobra.Command) {
 }
 
 // choose sets how packets are written while they are captured, if at all.
-func (f *liveFlags) choose(p *plugin, opts *saveOptions, r capture.Request, target string) error {
-	if err := f.conflict(opts, r); err != nil {
+func (f *liveFlags) choose(p *plugin, opts *saveOptions, target string) error {
+	if err := f.conflict(opts); err != nil {
 		return err
 	}
 	opts.top = f.top && p.terminal != nil
 	out := opts.out
-	if out.Streams() && r.Rotate != "" {
-		fmt.Fprintln(p.streams.ErrOut, "A capture with --rotate cannot be read while it runs: its packets follow when it has ended.")
-		return nil
-	}
 	if !f.live && !f.stream.wireshark && (!out.Streams() || out.Separate) { // capture.Output.Check refuses the latter
 		return nil
 	}
@@ -50,11 +43,9 @@ func (f *liveFlags) choose(p *plugin, opts *saveOptions, r capture.Request, targ
 }
 
 // conflict returns an error for flags that exclude each other.
-func (f *liveFlags) conflict(opts *saveOptions, r capture.Request) error {
+func (f *liveFlags) conflict(opts *saveOptions) error {
 	streams := f.live || f.stream.wireshark
 	switch {
-	case (streams || f.top) && r.Rotate != "":
-		return errors.New("a capture with --rotate cannot be read while it runs: omit --rotate, or omit --live, --wireshark and --top and save it with -o FILE")
 	case streams && opts.out.Separate:
 		return errors.New("--keep-separate saves files, and a live stream has all Pods in one: omit one of the two")
 	case f.stream.wireshark && (f.live || opts.out.Streams()):

@@ -81,11 +81,12 @@ type packetStream struct {
 	result follow.Result
 	err    error
 
-	memoryBefore int64
+	percentBefore int // of the garbage collector
 }
 
-// streamMemory is above what a stream needs, in bytes. Up to it the runtime would not collect garbage often; above it, it does.
-const streamMemory = 56 << 20
+// streamGarbage is how much the heap of a stream grows between two collections, in percent. Its heap is mostly packets that wait, without
+// pointers to follow, and it makes little garbage: a collection takes little time and is rare. By default the heap would double.
+const streamGarbage = 25
 
 func (p *plugin) newPacketStream(ctx context.Context, endpoint *results.Client, c v1alpha1.Capture, o streamOptions) (*packetStream, error) {
 	s := &packetStream{}
@@ -109,7 +110,7 @@ func (p *plugin) newPacketStream(ctx context.Context, endpoint *results.Client, 
 	if o.table != nil {
 		out = teeWriter{out, o.table}
 	}
-	s.memoryBefore = debug.SetMemoryLimit(streamMemory)
+	s.percentBefore = debug.SetGCPercent(streamGarbage)
 	s.stream = p.newStream(ctx, endpoint, c, o, out)
 	return s, nil
 }
@@ -126,7 +127,7 @@ func (s *packetStream) update(u results.Update) { s.stream.Update(u) }
 
 func (s *packetStream) finish(ctx context.Context) {
 	s.result, s.err = s.stream.Finish(ctx)
-	debug.SetMemoryLimit(s.memoryBefore) // the merge of files takes more
+	debug.SetGCPercent(s.percentBefore)
 	if s.viewer == nil {
 		return
 	}
@@ -156,18 +157,25 @@ func (s *packetStream) addNote(saved capture.Saved, r *report.Report) {
 	if s.result.Late > 0 && saved.Late == 0 {
 		r.Notes = append(r.Notes, lateNote(s.result.Late))
 	}
-	if saved.Path == "-" || s.readerEnded() || r.Total.PacketCounts == nil {
+	if r.Total.PacketCounts == nil {
 		return
 	}
-	total := int64(0)
+	total, overwritten := int64(0), r.Total.Overwritten
 	for _, n := range s.result.Read {
 		total += n
 	}
-	if total >= r.Total.Packets && s.err == nil {
+	if overwritten > 0 {
+		r.Notes = append(r.Notes, fmt.Sprintf("%d packets were in the stream, overwritten ones included", total))
+	}
+	captured := r.Total.Packets + overwritten
+	if saved.Path == "-" || s.readerEnded() || total >= captured && s.err == nil {
 		return
 	}
-	text := fmt.Sprintf("%d of %d packets were not in the stream", max(0, r.Total.Packets-total), r.Total.Packets)
-	if r.Path != "" {
+	text := fmt.Sprintf("%d of %d packets were not in the stream", max(0, captured-total), captured)
+	switch {
+	case r.Path != "" && overwritten > 0:
+		text += "; those that were not overwritten are in " + r.Path
+	case r.Path != "":
 		text += "; they are in " + r.Path
 	}
 	if s.err != nil {

@@ -158,7 +158,6 @@ func TestLiveRefuses(t *testing.T) {
 		args   []string
 		want   string
 	}{
-		"a ring of files":     {nil, []string{"--live", "--rotate", "1Mi:2"}, "omit --rotate"},
 		"separate files":      {nil, []string{"--live", "--keep-separate", "-o", "dir"}, "omit one of the two"},
 		"two readers":         {nil, []string{"--wireshark", "-o", "-"}, "choose one of them"},
 		"a terminal":          {terminal, []string{"--live"}, "standard output is a terminal"},
@@ -181,16 +180,6 @@ func TestLiveRefuses(t *testing.T) {
 				t.Errorf("created %d captures, said\n%s", len(s.created), r.errOut)
 			}
 		})
-	}
-}
-
-// A ring of files is written to standard output when it has ended, as the plugin says.
-func TestRotateToTheStandardOutput(t *testing.T) {
-	s := newAPIServer(t)
-	s.onCreate = s.twoPods(v1alpha1.PhaseCompleted)
-	r := sonde(t, s, report.ExitOK, "capture", "web", "--rotate", "1Mi:2", "-o", "-")
-	if got := times(t, []byte(r.out.String())); len(got) != 5 || !strings.Contains(r.errOut.String(), "when it has ended") {
-		t.Errorf("packets %v, said\n%s", got, r.errOut)
 	}
 }
 
@@ -278,7 +267,6 @@ func TestFollowRefuses(t *testing.T) {
 		arg   string
 		want  string
 	}{
-		"a ring of files":   {ring, v1alpha1.PhaseCapturing, "web", "when it has ended:\n  kubectl sonde download web -n shop\n"},
 		"a Trace":           {&v1alpha1.Trace{}, v1alpha1.PhaseCapturing, "trace/web", "when it has ended:\n  kubectl sonde download trace/web -n shop\n"},
 		"a ring that ended": {ring, v1alpha1.PhaseCompleted, "web", "To save its packets:\n  kubectl sonde download web -n shop\n"},
 		"one that ended":    {&v1alpha1.PacketCapture{}, v1alpha1.PhaseCompleted, "web", "To save its packets:\n  kubectl sonde download web -n shop\n"},

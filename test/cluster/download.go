@@ -60,6 +60,8 @@ func DownloadFiles(t *testing.T, capture sondev1.Capture, suffix string) map[str
 type Contents struct {
 	Packets int
 	Numbers map[uint32]map[uint64]int
+	// Unordered counts packets with a lower number than an earlier one of their run.
+	Unordered int
 	// The totals that the file states in the statistics of its interfaces.
 	Received, Dropped, Delivered uint64
 }
@@ -80,7 +82,7 @@ func Read(t *testing.T, file string) Contents {
 		t.Fatal(err)
 	}
 	NoWarning(t, file)
-	got := Contents{Numbers: map[uint32]map[uint64]int{}}
+	got, last := Contents{Numbers: map[uint32]map[uint64]int{}}, map[uint32]uint64{}
 	r := pcapng.NewReader(bytes.NewReader(b))
 	for {
 		block, err := r.Next()
@@ -110,6 +112,10 @@ func Read(t *testing.T, file string) Contents {
 				got.Numbers[run] = map[uint64]int{}
 			}
 			got.Numbers[run][seq]++
+			if seq < last[run] {
+				got.Unordered++
+			}
+			last[run] = max(last[run], seq)
 		}
 	}
 }

@@ -22,7 +22,7 @@ import (
 	"github.com/sonde-operator/sonde/test/privileged"
 )
 
-// echoPort is the port of the peer's echo servers, as in testdata/sockets.c.
+// echoPort is the port of the peer's echo servers, as in the programs.
 const echoPort = "9000"
 
 // ProgramsVar names, in the environment, the directory of the compiled sockets.c on a machine without a compiler. Such a machine has no
@@ -39,8 +39,12 @@ var program struct {
 	built bool
 }
 
-// Run runs the tests of a package, four at a time, for its TestMain.
+// Run runs the tests of a package, four at a time, for its TestMain. In the process of RunGo it runs the Go program.
 func Run(m *testing.M) int {
+	if os.Getenv(goProgram) != "" {
+		_, _ = os.Stderr.WriteString(runGo(os.Args[1:]).Error())
+		return 1
+	}
 	dir, err := os.MkdirTemp("", "sonde-sockets-")
 	if err != nil {
 		panic(err) // no test can have a temporary folder
@@ -76,8 +80,6 @@ func compile(tb testing.TB) string {
 type World struct {
 	Target, Peer *os.File // their network namespaces
 	Program      string   // the compiled sockets.c, whose first argument is a mode
-	// Env is added to the environment of programs.
-	Env []string
 	// PIDs are the processes that have the socket of a port, as the programs have said.
 	PIDs map[uint16][]uint32
 	// Either are ports whose sockets several processes may use: each of them is right.
@@ -142,13 +144,43 @@ func (w *World) Run(port int, name string, args ...string) *exec.Cmd {
 	return w.RunIn(w.pod.dir, port, name, args...)
 }
 
+// RunGo is Run for the Go program: mode all, or spawn.
+func (w *World) RunGo(port int, mode string) *exec.Cmd {
+	w.tb.Helper()
+	return w.Run(port, os.Args[0], mode)
+}
+
 // RunIn is Run in another cgroup.
 func (w *World) RunIn(cgroup string, port int, name string, args ...string) *exec.Cmd {
 	w.tb.Helper()
 	args = append([]string{"-c", `echo $$ > "$0" && exec "$@"`, filepath.Join(cgroup, "cgroup.procs"), name}, args...)
+	return w.start(port, "sh", args)
+}
+
+// RunOutside is Run in the test's own cgroup, for captures that take each process of the node for one of the Pod.
+func (w *World) RunOutside(port int, name string, args ...string) *exec.Cmd {
+	w.tb.Helper()
+	w.tb.Cleanup(w.killChildren)
+	return w.start(port, name, args)
+}
+
+// killChildren ends the children that programs have printed: those in the Pod's cgroup end with it.
+func (w *World) killChildren() {
+	for _, pids := range w.PIDs {
+		for _, pid := range pids {
+			if exe, err := os.Readlink(fmt.Sprintf("/proc/%d/exe", pid)); err == nil && exe == w.Program {
+				p, _ := os.FindProcess(int(pid)) // never fails on Linux
+				_ = p.Kill()
+			}
+		}
+	}
+}
+
+func (w *World) start(port int, name string, args []string) *exec.Cmd {
+	w.tb.Helper()
 	args = append(args, podnet.TargetIP, podnet.PeerIP, podnet.TargetV6, podnet.PeerV6, strconv.Itoa(port))
-	cmd := exec.CommandContext(w.tb.Context(), "sh", args...)
-	cmd.Stderr, cmd.Env = os.Stderr, append(os.Environ(), w.Env...)
+	cmd := exec.CommandContext(w.tb.Context(), name, args...)
+	cmd.Stderr, cmd.Env = os.Stderr, append(os.Environ(), goProgram+"=1")
 	out, err := cmd.StdoutPipe()
 	if err != nil {
 		w.tb.Fatal(err)
@@ -158,7 +190,7 @@ func (w *World) RunIn(cgroup string, port int, name string, args ...string) *exe
 	}
 	w.tb.Cleanup(func() { _ = cmd.Process.Kill(); _ = cmd.Wait() })
 	if err := w.read(out); err != nil {
-		w.tb.Fatalf("%s: %v", name, err)
+		w.tb.Fatalf("%q: %v", cmd.Args, err)
 	}
 	return cmd
 }

@@ -16,9 +16,6 @@ import (
 	"github.com/sonde-operator/sonde/webhooks/admission"
 )
 
-// roleFluentPVC is the ClusterRole with the rights that the manager needs in a namespace with FluentPVCs.
-const roleFluentPVC = "sonde-fluentpvc"
-
 // Rights says whether the manager may create and delete PersistentVolumeClaims and Jobs in a namespace. An error means that the
 // API server did not answer, and is never a refusal.
 type Rights interface {
@@ -32,7 +29,7 @@ func (h *Handler) checkRights(ctx context.Context, f *sondev1.FluentPVC, namespa
 		return err
 	}
 	return admission.Forbidden("FluentPVC %[1]s needs the operator's right to create and delete PersistentVolumeClaims and Jobs in namespace %[2]s: ask an admin of the namespace to run \"kubectl sonde fluentpvc allow -n %[2]s\", or without the plugin \"kubectl create rolebinding %[3]s -n %[2]s --clusterrole=%[3]s --serviceaccount=%[4]s:%[5]s\"",
-		f.Name, namespace, roleFluentPVC, h.OperatorNamespace, agentjob.ManagerServiceAccount)
+		f.Name, namespace, access.RoleFluentPVC, h.OperatorNamespace, agentjob.ManagerServiceAccount)
 }
 
 // Bounds of the answers that OwnRights keeps.
@@ -43,23 +40,37 @@ const (
 	askTime = 5 * time.Second
 )
 
-// OwnRights asks the API server for the manager's own rights. It keeps the answer yes for a few seconds: the Pods of a rollout
-// come together, and a right that is withdrawn meanwhile shows on the bindings. It asks again after the answer no, so that the
-// command in the message takes effect at once. Pods of a namespace that come while it asks get the same answer.
+// Granted reports whether a cache has the RoleBinding of "kubectl sonde fluentpvc allow" in a namespace. false says nothing about the
+// manager's rights.
+type Granted func(ctx context.Context, namespace string) bool
+
+// OwnRights finds out the manager's own rights. With the RoleBinding of "kubectl sonde fluentpvc allow" it sends no request: a review is a
+// POST, which counts as a write. That RoleBinding may promise too much: it was deleted a moment ago, a cluster admin has taken rights from
+// the ClusterRole, or an authorizer beside RBAC refuses them. Then the Pod is admitted, and its binding says NotPermitted, as it does when
+// a right is withdrawn later. The API server checks each write itself.
+//
+// In every other case it asks the API server: a cluster admin may have bound the role in all namespaces, or under another name. It keeps
+// the answer yes for a few seconds: the Pods of a rollout come together, and a right that is withdrawn meanwhile shows on the bindings. It
+// asks again after the answer no, so that the command in the message takes effect at once. Pods of a namespace that come while it asks get
+// the same answer.
 type OwnRights struct {
+	granted Granted
 	client  client.Client
 	clock   clock.PassiveClock
 	allowed *cache.LRUExpireCache
 	asking  singleflight.Group
 }
 
-// NewOwnRights returns an OwnRights that asks through the manager's client.
-func NewOwnRights(c client.Client, clk clock.PassiveClock) *OwnRights {
-	return &OwnRights{client: c, clock: clk, allowed: cache.NewLRUExpireCacheWithClock(maxAllowed, clk)}
+// NewOwnRights returns an OwnRights that asks through the manager's client, unless granted says yes.
+func NewOwnRights(granted Granted, c client.Client, clk clock.PassiveClock) *OwnRights {
+	return &OwnRights{granted: granted, client: c, clock: clk, allowed: cache.NewLRUExpireCacheWithClock(maxAllowed, clk)}
 }
 
 // Allowed implements Rights.
 func (r *OwnRights) Allowed(ctx context.Context, namespace string) (bool, error) {
+	if r.granted(ctx, namespace) {
+		return true, nil
+	}
 	if _, ok := r.allowed.Get(namespace); ok {
 		return true, nil
 	}

@@ -37,6 +37,29 @@ func (r *reviews) client() client.Client {
 	}).Build()
 }
 
+// never is a cache without a RoleBinding.
+func never(context.Context, string) bool { return false }
+
+// TestOwnRightsByTheRoleBinding: in a namespace with the RoleBinding of "kubectl sonde fluentpvc allow", no review is sent. When it is
+// deleted, the next Pod is reviewed, and the answer from before is not kept.
+func TestOwnRightsByTheRoleBinding(t *testing.T) {
+	r, granted := &reviews{refused: "create persistentvolumeclaims"}, map[string]bool{"shop": true}
+	own := NewOwnRights(func(_ context.Context, namespace string) bool { return granted[namespace] }, r.client(), webhooktest.Clock())
+	for _, tc := range []struct {
+		namespace string
+		want      bool
+		wantAsked int
+	}{{"shop", true, 0}, {"shop", true, 0}, {"bank", false, 1}} {
+		if got, err := own.Allowed(t.Context(), tc.namespace); err != nil || got != tc.want || len(r.asked) != tc.wantAsked {
+			t.Fatalf("allowed in %s: %t, %v, want %t; %d reviews, want %d: %q", tc.namespace, got, err, tc.want, len(r.asked), tc.wantAsked, r.asked)
+		}
+	}
+	delete(granted, "shop")
+	if got, err := own.Allowed(t.Context(), "shop"); err != nil || got || len(r.asked) != 2 {
+		t.Errorf("without the RoleBinding: %t, %v after %q, want no, after a review", got, err, r.asked)
+	}
+}
+
 func TestOwnRights(t *testing.T) {
 	tests := map[string]struct {
 		reviews reviews
@@ -53,7 +76,7 @@ func TestOwnRights(t *testing.T) {
 	}
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
-			got, err := NewOwnRights(tc.reviews.client(), webhooktest.Clock()).Allowed(t.Context(), "shop")
+			got, err := NewOwnRights(never, tc.reviews.client(), webhooktest.Clock()).Allowed(t.Context(), "shop")
 			if got != tc.want || (err != nil) != tc.wantErr {
 				t.Errorf("allowed: %t, %v", got, err)
 			}
@@ -64,7 +87,7 @@ func TestOwnRights(t *testing.T) {
 // TestOwnRightsAreKept checks that the answer yes is kept for rightsTTL, for its namespace, and the answer no is not.
 func TestOwnRightsAreKept(t *testing.T) {
 	clk, r := webhooktest.Clock(), &reviews{refused: "create jobs"}
-	own := NewOwnRights(r.client(), clk)
+	own := NewOwnRights(never, r.client(), clk)
 	allowed := func(namespace string, want bool) {
 		t.Helper()
 		if got, err := own.Allowed(t.Context(), namespace); err != nil || got != want {
@@ -90,7 +113,7 @@ func TestOwnRightsAreKept(t *testing.T) {
 func TestOwnRightsAreAskedOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r, answer := &reviews{}, make(chan struct{})
-		own := NewOwnRights(interceptor.NewClient(r.client().(client.WithWatch), interceptor.Funcs{
+		own := NewOwnRights(never, interceptor.NewClient(r.client().(client.WithWatch), interceptor.Funcs{
 			Create: func(ctx context.Context, c client.WithWatch, o client.Object, opts ...client.CreateOption) error {
 				<-answer
 				return errors.Join(ctx.Err(), c.Create(ctx, o, opts...))

@@ -2,8 +2,11 @@ package processes
 
 import (
 	"context"
+	"net"
 	"os"
+	"strconv"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -38,14 +41,17 @@ func TestProcessesBesideManyDescriptors(t *testing.T) {
 }
 
 // Forks keep every scan from a result, so that nothing notices who takes a socket. After some seconds packets name no process, the
-// account says why, and names come back when the forks end.
+// account says why, and names come back when the forks end. A connection of a listener that was passed before names neither process
+// meanwhile, although scans see it.
 func TestProcessesThatForkOften(t *testing.T) {
 	w := newWorld(t)
 	privileged.Descriptors(t, 100_000) // so that a scan takes longer than the pause between two forks
 	// Each process of the node is one of the Pod, so that their forks void scans, too.
 	_, end := w.open("eth0", &backend.Processes{ScanTime: time.Minute})
-	forks := w.Run(0, w.Program, "fork-often")
-	w.Run(7000, w.Program, "taken")
+	forks := w.RunOutside(0, w.Program, "fork-often")
+	w.RunOutside(7001, w.Program, "pass-listener")
+	hangUp := w.call(7001)
+	w.RunOutside(7000, w.Program, "taken")
 	w.awaitLast(7000, pcapng.ProcessUnsettled)
 	wrong := w.Scores(w.path)[7000].Wrong
 	time.Sleep(5 * time.Second) // for more such scans
@@ -56,13 +62,43 @@ func TestProcessesThatForkOften(t *testing.T) {
 	_ = forks.Process.Kill()
 	_ = forks.Wait()
 	w.awaitLast(7000, pcapng.ProcessKnown)
+	hangUp()
 	r := end()
+	if s := w.Scores(w.path)[7001]; s.Wrong > 0 || s.Reasons[pcapng.ProcessPassed] == 0 {
+		t.Errorf("packets of a connection whose listener was passed, which scans have seen: %+v", s)
+	}
 	if p := r.Account.Processes; r.Err != nil || p == nil || !strings.Contains(p.Message, "fork so often") {
 		t.Errorf("%v, account %+v", r.Err, p)
 	}
 	if s := w.Scores(w.path)[7000]; s.Wrong != wrong {
 		t.Errorf("packets name the wrong process afterwards: %+v", s)
 	}
+}
+
+// call keeps a connection to a port of the target, and sends over it until the result is called.
+func (w *world) call(port int) (hangUp func()) {
+	w.t.Helper()
+	var c net.Conn
+	err := links.InNetNS(int(w.Peer.Fd()), func() (err error) {
+		c, err = net.Dial("tcp", net.JoinHostPort(podnet.TargetIP, strconv.Itoa(port)))
+		return err
+	})
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		for b := make([]byte, 100); ; time.Sleep(20 * time.Millisecond) {
+			if _, err := c.Write([]byte("still there")); err != nil {
+				return
+			}
+			_, _ = c.Read(b)
+		}
+	}()
+	hangUp = sync.OnceFunc(func() { _ = c.Close(); <-done })
+	w.t.Cleanup(hangUp)
+	return hangUp
 }
 
 // If a scan has no time, the capture begins without names.

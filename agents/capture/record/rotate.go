@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/sonde-operator/sonde/agents/node/disk"
+	"github.com/sonde-operator/sonde/internal/wire/captureconfig"
 	"github.com/sonde-operator/sonde/internal/wire/pcapng"
 )
 
@@ -32,7 +33,7 @@ func (r *Recorder) current() *file { return r.files[len(r.files)-1] }
 func (r *Recorder) path() string {
 	name := r.cfg.Base + fileSuffix
 	if r.cfg.Rotate != nil {
-		name = fmt.Sprintf("%s-%010d%s", r.cfg.Base, r.removed+uint64(len(r.files))+1, fileSuffix)
+		name = captureconfig.RingFile(r.cfg.Base, r.removed+uint64(len(r.files))+1)
 	}
 	return filepath.Join(r.cfg.Dir, name)
 }

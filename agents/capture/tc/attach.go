@@ -3,7 +3,9 @@ package tc
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"math"
+	"slices"
 
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/asm"
@@ -34,6 +36,8 @@ type attachment interface {
 	check() (attached, whole bool, err error)
 	// hidden reports whether a filter that has changed may have kept packets from them.
 	hidden(f links.Filter) bool
+	// beside reports whether other captures, which notice changes of programs only by listing them, were there at the last check.
+	beside() bool
 }
 
 // tcxLinks are the links of one interface. They stay attached while it is in another namespace, where it may have another index,
@@ -74,6 +78,11 @@ func (a *tcxLinks) check() (attached, whole bool, err error) {
 
 // hidden implements attachment: filters run after all programs at tcx.
 func (*tcxLinks) hidden(links.Filter) bool { return false }
+
+// beside implements attachment.
+func (a *tcxLinks) beside() bool {
+	return slices.ContainsFunc(a.links, func(l *tcxLink) bool { return slices.Contains(slices.Collect(maps.Values(l.others)), true) })
+}
 
 // newWitness binds a packet socket to an interface. Without a protocol it receives nothing.
 func newWitness(index int) (int, error) {

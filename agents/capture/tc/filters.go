@@ -200,7 +200,10 @@ func filterAt(index int, f *netlink.FilterAttrs) *nl.TcMsg {
 // owns reports whether a filter with this name is one of these.
 func (a *clsactFilters) owns(name string) bool { return strings.TrimSuffix(name, madeSuffix) == a.tag }
 
-// whole implements attachment. Filters are listed in the order in which they run. Filters of other captures let each packet
+// beside implements attachment: the kernel announces each change of filters.
+func (*clsactFilters) beside() bool { return false }
+
+// check implements attachment. Filters are listed in the order in which they run. Filters of other captures let each packet
 // pass, but others may not.
 func (a *clsactFilters) check() (attached, whole bool, err error) {
 	err = a.lock.do(a.ns, func(h *netlink.Handle) error {

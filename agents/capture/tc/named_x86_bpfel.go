@@ -17,7 +17,11 @@ type namedFlow struct {
 	_       structs.HostLayout
 	Key     [5]uint64
 	Socket  uint64
-	Claim   uint64
+	Claimed struct {
+		_      structs.HostLayout
+		Claim  uint64
+		Socket uint64
+	}
 	Commits uint64
 	Bound   struct {
 		_          structs.HostLayout
@@ -87,6 +91,8 @@ type namedProcess struct {
 	Uid       uint32
 	Rings     uint32
 	Tables    uint32
+	Born      uint32
+	Floor     uint32
 	Spare     uint32
 	Options   [2]struct {
 		_      structs.HostLayout

@@ -83,6 +83,29 @@ func TestMPTCPHelperIsNotCalled(t *testing.T) {
 	}
 }
 
+// Outside of x86 only an atomic operation whose result is used keeps the order of reads. A compiler may remove it, or its result.
+func TestReadsAreOrdered(t *testing.T) {
+	spec, err := ebpf.LoadCollectionSpec("named_arm64_bpfel.o")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, program := range []string{namedProgSondeIn, namedProgSondeOut} {
+		got := map[string]bool{}
+		function := ""
+		for _, i := range spec.Programs[program].Instructions {
+			if i.Symbol() != "" {
+				function = i.Symbol()
+			}
+			if op := i.OpCode.AtomicOp(); i.Dst == asm.RFP && (op == asm.FetchAdd || op == asm.FetchOr) {
+				got[function] = true
+			}
+		}
+		if diff := cmp.Diff(map[string]bool{program: true, "is_open": true}, got); diff != "" {
+			t.Errorf("%s: functions with ordered reads (-want +got):\n%s", program, diff)
+		}
+	}
+}
+
 // A kernel without io_urings has no such tracepoint, and the other programs are loaded.
 func TestKernelWithoutIOUring(t *testing.T) {
 	for name, tc := range map[string]struct {

@@ -24,9 +24,10 @@ type source struct {
 	before   uint64 // lost packets of the slot's earlier sources
 	lost     uint64 // lost packets that the account already has
 
-	attached  attachment // nil if nothing is attached
-	stopped   bool
-	stoppedAt uint64 // by CLOCK_MONOTONIC
+	attached   attachment // nil if nothing is attached
+	attachedAt uint64     // by CLOCK_MONOTONIC, as is stoppedAt
+	stopped    bool
+	stoppedAt  uint64
 }
 
 // Start implements backend.Source.
@@ -49,6 +50,7 @@ func (s *source) attach() (err error) {
 		out = (*ebpf.Program)(nil) // each packet passes loopback twice, out and in; once is enough (as libpcap has it)
 	}
 	s.attached, err = s.b.attacher.attach(s.b.cfg.NetNS, s.index, in, out)
+	s.attachedAt = backend.Now(unix.CLOCK_MONOTONIC)
 	if err == nil && s.index == loopbackIndex {
 		err = s.b.endTry()
 	}

@@ -349,8 +349,26 @@ func (b *Backend) Reap() {
 	})
 }
 
+// minAttached is how long programs stay attached beside those of other captures. It is longer than the interval at which a capture
+// lists the programs of an interface: one that came and went between two lists would be a gap in that capture.
+const minAttached = 3 * time.Second
+
+// outlastLists waits until each other capture has listed this one's programs.
+func (b *Backend) outlastLists() {
+	var until uint64
+	for _, s := range slices.Concat(b.sources, b.ended) {
+		if s.attached != nil && s.attached.beside() {
+			until = max(until, s.attachedAt+uint64(minAttached))
+		}
+	}
+	if now := backend.Now(unix.CLOCK_MONOTONIC); until > now {
+		time.Sleep(time.Duration(until - now))
+	}
+}
+
 // Close implements backend.Backend.
 func (b *Backend) Close() error {
+	b.outlastLists()
 	var errs []error
 	for _, s := range slices.Concat(b.sources, b.ended) {
 		errs = append(errs, s.detach())

@@ -129,12 +129,12 @@ func TestUnreadableNeighbourHidesNoProcess(t *testing.T) {
 func TestUnreadableProcessMayBeThePods(t *testing.T) {
 	f := writeProc(t, fakeProc{1, "0::/init.scope", "init", 'S', 1}, fakeProc{41, "", "hidden", 'S', 310})
 	w := Watcher{Finder: f, UID: uid}
-	if all, reason, err := w.scan(); len(all) != 0 || reason != GoneNoProcess || err != nil {
-		t.Errorf("all readable: %v, %q, %v", all, reason, err)
+	if now, err := w.scan(); len(now.procs) != 0 || now.reason != GoneNoProcess || err != nil {
+		t.Errorf("all readable: %+v, %v", now, err)
 	}
 	unreadable(t, f, 41)
-	if all, reason, err := w.scan(); len(all) != 0 || reason != notGone || err != nil {
-		t.Errorf("one unreadable: %v, %q, %v", all, reason, err)
+	if now, err := w.scan(); len(now.procs) != 0 || now.reason != notGone || err != nil {
+		t.Errorf("one unreadable: %+v, %v", now, err)
 	}
 }
 

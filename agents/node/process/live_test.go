@@ -358,6 +358,50 @@ func TestWatcherSeesNewSandboxDespiteTheMount(t *testing.T) {
 	}
 }
 
+// A process in a namespace of its own keeps the Pod as long as the runtime keeps the Pod's namespace, and not beside a new sandbox. It
+// may be one that has survived the old sandbox, or one that the new sandbox's containers have started.
+func TestWatcherSeesNewSandboxBesideOwnNetNS(t *testing.T) {
+	for name, survives := range map[string]bool{"of the old sandbox": true, "of the new sandbox": false} {
+		t.Run(name, func(t *testing.T) {
+			runtime.LockOSThread() // Pdeathsig is sent when the thread ends that started the process
+			defer runtime.UnlockOSThread()
+			root, first, second := t.TempDir(), privileged.NetNS(t), privileged.NetNS(t)
+			mountNetNS(t, root, "cni-own", "/proc/self/ns/net")
+			unmount := mountNetNS(t, root, "cni-1", fmt.Sprintf("/proc/self/fd/%d", first.Fd()))
+			mountNetNS(t, root, "cni-2", fmt.Sprintf("/proc/self/fd/%d", second.Fd()))
+			web := podCgroup(t, id)
+			old := startInNetNS(t, web, first)
+			n, err := Finder{NodeRoot: root}.OpenNetNS(uid, false)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer n.Close()
+			ch := wait(t, &Watcher{Finder: Finder{NodeRoot: root}, UID: uid, NetNS: n.Inode, Grace: 300 * time.Millisecond})
+			if survives {
+				startIn(t, web)
+				end(old)
+				quiet(t, ch, 500*time.Millisecond)
+				startInNetNS(t, web, second)
+				quiet(t, ch, ownRescan+500*time.Millisecond) // the old namespace is still mounted
+				unmount()
+			} else {
+				unmount()
+				end(old)
+				startInNetNS(t, web, second)
+				startIn(t, web)
+			}
+			select {
+			case r := <-ch:
+				if r != GoneNewSandbox {
+					t.Errorf("reason %s", r)
+				}
+			case <-time.After(10 * time.Second):
+				t.Error("the new sandbox was not seen")
+			}
+		})
+	}
+}
+
 // Every Pod of the node's network would seem to stay if someone mounted that namespace.
 func TestNodesNetNSIsNoPin(t *testing.T) {
 	privileged.Need(t)

@@ -39,6 +39,9 @@ const (
 	ArgAddress    // a socket address in the process's memory
 	ArgAddressOut // a socket address that the kernel writes there, if the call succeeds
 	ArgPair       // two descriptors that the kernel writes
+
+	// ArgMemory is an address whose memory is recorded, too. The argument after it is the length.
+	ArgMemory
 )
 
 // Argument of a call: its name is the kernel's (man 2).
@@ -95,7 +98,7 @@ var common = []Call{
 	{unix.SYS_CLONE3, "clone3", GroupProcess, args(Argument{"cl_args", ArgHex}, Argument{"size", ArgUint}), false, true},
 
 	{unix.SYS_OPENAT, "openat", GroupFile, args(dir, pathArg, flags, mode), true, false},
-	{unix.SYS_OPENAT2, "openat2", GroupFile, args(dir, pathArg, Argument{"how", ArgHex}, Argument{"size", ArgUint}), true, false},
+	{unix.SYS_OPENAT2, "openat2", GroupFile, args(dir, pathArg, Argument{"how", ArgMemory}, Argument{"size", ArgUint}), true, false},
 	{unix.SYS_CLOSE, "close", GroupFile, args(fd), false, false},
 	{unix.SYS_CLOSE_RANGE, "close_range", GroupFile, args(Argument{"first", ArgUint}, Argument{"last", ArgUint}, flags), false, false},
 	{unix.SYS_DUP, "dup", GroupFile, args(Argument{"oldfd", ArgFD}), true, false},
@@ -206,7 +209,7 @@ func (c *Call) row() kernel.Row {
 	for i, a := range c.Args {
 		at := uint8(i + 1)
 		switch {
-		case a.Kind == ArgAddress:
+		case a.Kind == ArgAddress || a.Kind == ArgMemory:
 			r.Address, r.Length = at, at+1
 		case a.Kind == ArgAddressOut:
 			r.Address, r.Length = at, at+1

@@ -240,7 +240,7 @@ func (a *Argument) value(e *kernel.Record, one *tracefmt.Arg, paths *int) bool {
 	case ArgOffset:
 	case ArgUint:
 		one.Kind = tracefmt.Unsigned
-	case ArgHex:
+	case ArgHex, ArgMemory:
 		one.Kind = tracefmt.Hex
 	case ArgPath:
 		one.Kind, one.Text = tracefmt.Text, [2][]byte{e.First, e.Second}[min(*paths, 1)]
@@ -313,11 +313,19 @@ func (d *Decoder) track(c *Call, e *kernel.Record, p *processState, located stri
 		p.opened(ret, located, e.Numbers[2]&unix.O_CLOEXEC != 0)
 	case unix.SYS_OPENAT:
 		p.opened(ret, located, e.Numbers[2]&unix.O_CLOEXEC != 0)
+	case unix.SYS_OPENAT2:
+		p.opened(ret, located, closesOnExec(e.Address))
 	default:
 		if c.returnsFD {
 			p.opened(ret, located, c.Name == "open" && e.Numbers[1]&unix.O_CLOEXEC != 0)
 		}
 	}
+}
+
+// closesOnExec reports whether openat2's struct open_how has O_CLOEXEC. It is unknown for an operation of an io_uring, and where the
+// memory could not be read. Then the descriptor has no name after an exec: another file may have its number.
+func closesOnExec(how []byte) bool {
+	return len(how) < 8 || binary.NativeEndian.Uint64(how)&unix.O_CLOEXEC != 0
 }
 
 func trackFcntl(e *kernel.Record, p *processState, located string) {

@@ -1,10 +1,13 @@
 package decode
 
 import (
+	"encoding/binary"
 	"os"
 	"path/filepath"
 	"testing"
 	"time"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/sonde-operator/sonde/agents/node/process"
 	"github.com/sonde-operator/sonde/agents/trace/kernel"
@@ -82,5 +85,60 @@ func TestErrnoName(t *testing.T) {
 		if got := errnoName(n); got != want {
 			t.Errorf("%d is %s, want %s", n, got, want)
 		}
+	}
+}
+
+// A descriptor of openat2 has a name after an exec only if the call's struct open_how says that it is still open.
+func TestOpenat2AndExec(t *testing.T) {
+	const name = "/etc/shop"
+	atCwd := int32(unix.AT_FDCWD)
+	how := func(flags uint64) []byte {
+		return append(binary.NativeEndian.AppendUint64(nil, flags), make([]byte, unix.SizeofOpenHow-8)...)
+	}
+	call := func(memory []byte) []*kernel.Record {
+		e := &kernel.Record{
+			Head:  &kernel.Head{Kind: uint8(kernel.KindCall), Call: unix.SYS_OPENAT2, Ret: 3, First: uint16(len(name) + 1)},
+			First: []byte(name), Address: memory,
+		}
+		e.Numbers = [6]uint64{uint64(uint32(atCwd)), 0x7000, 0x8000, unix.SizeofOpenHow}
+		return []*kernel.Record{e}
+	}
+	operation := func() (all []*kernel.Record) {
+		const openat2, request = 28, 0xa
+		for _, b := range [][]byte{
+			kerneltest.Submission(request, &kerneltest.Entry{Opcode: openat2, FD: unix.AT_FDCWD, Off: 0x8000, Len: unix.SizeofOpenHow}, nil, name),
+			kerneltest.Result(request, openat2, 0, 3, 0),
+		} {
+			var e kernel.Record
+			if !e.Parse(b) {
+				t.Fatal("malformed record")
+			}
+			all = append(all, &e)
+		}
+		return all
+	}
+	for what, tc := range map[string]struct {
+		records []*kernel.Record
+		want    string
+	}{
+		"stays open":               {call(how(unix.O_RDWR)), name},
+		"closed":                   {call(how(unix.O_RDWR | unix.O_CLOEXEC)), ""},
+		"memory that is not read":  {call(nil), ""},
+		"operation of an io_uring": {operation(), ""},
+	} {
+		t.Run(what, func(t *testing.T) {
+			d := newTarget(t)
+			for _, e := range tc.records {
+				e.Head.Pid, e.Head.Tid, e.Head.Cgroup = 1, 1, 1
+				d.Decode(e)
+			}
+			if got := d.read(1, 3); got != name {
+				t.Errorf("before the exec the path is %q", got)
+			}
+			d.event(kernel.KindExec, 1, 0)
+			if got := d.read(1, 3); got != tc.want {
+				t.Errorf("after the exec the path is %q, want %q", got, tc.want)
+			}
+		})
 	}
 }

@@ -57,7 +57,8 @@ type Config struct {
 	RingBytes   int
 	CPUs        int
 	Tracepoints Tracepoints
-	// Network records the connections in the network namespace NetNS, or the Pod's processes' if NetNS is zero.
+	// Network records the connections in the network namespace NetNS, or the Pod's processes' if NetNS is zero. The caller keeps
+	// the namespace until Detach: the kernel gives the number of one that has ended to another Pod's.
 	Network bool
 	NetNS   uint32
 	// Operations of io_urings that are recorded, if Tracepoints has them.

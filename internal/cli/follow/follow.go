@@ -23,10 +23,14 @@ import (
 const (
 	// DefaultDelay of a packet.
 	DefaultDelay = time.Second
-	// maxBuffered is how many bytes of packets wait at most. Above it, packets leave early, until keptBuffered bytes are left: 0.4 s of 50
-	// MB/s, so that the packets of a Pod that is so much later than others are still sorted.
-	maxBuffered  = 24 << 20
-	keptBuffered = 20 << 20
+	// maxBuffered is how many bytes of packets wait at most. Above it, the oldest leave early, until keptBuffered bytes are left.
+	maxBuffered = 12 << 20
+	// keptBuffered is 0.18 s of 50 MB/s. Above it, only Pods that are behind the others add packets. The others stay in step: the keepers
+	// have their packets in files. A packet leaves when each Pod has sent a newer one.
+	keptBuffered = 9 << 20
+	// relievedBuffered bytes are left at a tick if Pods wait for one that has sent nothing during patience ticks.
+	relievedBuffered = 4 << 20
+	patience         = 4
 	// tick is how often packets leave.
 	tick = 50 * time.Millisecond
 	// drainTime is how long Finish waits while nothing is read or written, and maxDrain how long at most, unless the stream is complete.
@@ -52,7 +56,8 @@ type Options struct {
 	Delay time.Duration
 	// Comment of the section, and Application that writes it.
 	Comment, Application string
-	// OnWriteError, if not nil, is called once when Out fails. Finish then returns ErrReaderEnded, or why else it failed.
+	// OnWriteError, if not nil, is called once when Out fails, or when the cluster cannot send a ring of files. Finish then returns
+	// ErrReaderEnded, or why else it failed.
 	OnWriteError func()
 }
 
@@ -84,7 +89,8 @@ type Stream struct {
 	written chan struct{} // closed when all is written
 
 	mu       sync.Mutex
-	room     *sync.Cond // signals that packets have left
+	room     *sync.Cond // signals that packets have left, or that a Pod waits
+	waiting  int        // Pods that wait for room
 	queue    queue
 	sources  sources
 	control  []byte // blocks that go out before the next packets
@@ -93,6 +99,8 @@ type Stream struct {
 	read     []uint64          // packets of the stream, by interface
 	lost     map[uint32]uint64 // packets that were skipped, by the first interface of their Pod
 	last     uint64            // time of the last packet that left
+	reached  uint64            // time that all Pods had reached at the last tick
+	stalled  int               // ticks since they reached it, while Pods waited
 	activity uint64            // grows with each packet and each write
 	writing  bool              // waits for the reader of Out
 	result   Result
@@ -223,10 +231,12 @@ func (s *Stream) write() {
 	defer close(s.written)
 	ticks := time.NewTicker(tick)
 	defer ticks.Stop()
-	var buf []byte
+	buf := make([]byte, 0, batch+batch/4) // a last packet of usual size does not make it grow
 	for last := false; !last; {
+		ticked := false
 		select {
 		case <-ticks.C:
+			ticked = true
 		case <-s.full:
 		case <-s.due:
 		case <-s.stop:
@@ -234,7 +244,8 @@ func (s *Stream) write() {
 		}
 		for {
 			var more bool
-			buf, more = s.take(buf[:0], time.Now(), last)
+			buf, more = s.take(buf[:0], time.Now(), ticked, last)
+			ticked = false
 			if len(buf) > 0 && !s.send(buf) {
 				return
 			}
@@ -245,16 +256,53 @@ func (s *Stream) write() {
 	}
 }
 
-// batch is how many bytes leave at once.
-const batch = 1 << 20
+// batch is how many bytes leave at once. A larger one saves no time, because a pipe holds 64 KiB.
+const batch = 256 << 10
 
 // take appends what is due, and reports whether there is more. At the end all is due, and the statistics follow.
-func (s *Stream) take(buf []byte, now time.Time, last bool) (out []byte, more bool) {
+func (s *Stream) take(buf []byte, now time.Time, ticked, last bool) (out []byte, more bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	buf, s.control = append(buf, s.control...), s.control[:0]
-	s.queue.advance(now.Add(-s.o.Delay), keptBuffered, last)
+	s.queue.advance(now.Add(-s.o.Delay), last)
 	s.queue.complete = s.sources.complete(now)
+	reached := s.sources.reached()
+	if s.queue.Bytes() > keptBuffered {
+		s.queue.complete = max(s.queue.complete, reached)
+	}
+	switch {
+	case s.waiting == 0 || s.queue.leads():
+	case s.queue.Bytes() > maxBuffered:
+		s.queue.shrink(keptBuffered)
+	case ticked && s.stalled >= patience:
+		s.queue.shrink(relievedBuffered)
+	}
+	if ticked {
+		s.noteProgress(reached)
+	}
+	buf = s.appendPackets(buf)
+	if len(buf) > 0 {
+		s.room.Broadcast()
+	}
+	if s.queue.leads() {
+		return buf, true
+	}
+	if last {
+		buf = s.appendStatistics(buf)
+	}
+	return buf, false
+}
+
+// noteProgress counts the ticks for which Pods have waited for others that sent nothing. The caller holds the lock.
+func (s *Stream) noteProgress(reached uint64) {
+	s.stalled++
+	if s.waiting == 0 || reached != s.reached {
+		s.reached, s.stalled = reached, 0
+	}
+}
+
+// appendPackets appends the packets that may leave, up to a batch.
+func (s *Stream) appendPackets(buf []byte) []byte {
 	for len(buf) < batch && s.queue.leads() {
 		at, block := s.queue.Pop()
 		if at < s.last {
@@ -264,14 +312,7 @@ func (s *Stream) take(buf []byte, now time.Time, last bool) (out []byte, more bo
 		s.result.Packets++
 		buf = append(buf, block...)
 	}
-	s.room.Broadcast()
-	if s.queue.leads() {
-		return buf, true
-	}
-	if last {
-		buf = s.appendStatistics(buf)
-	}
-	return buf, false
+	return buf
 }
 
 // appendStatistics appends the last counts of each interface. They are about the stream, and not the file: it delivered what it has, and

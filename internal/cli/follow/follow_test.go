@@ -358,7 +358,11 @@ func TestQueueFull(t *testing.T) {
 	for n := range uint64(10) {
 		q.push(n, make([]byte, 100), now.Add(time.Duration(n)*arrivalSpan))
 	}
-	q.advance(now.Add(-time.Second), q.Bytes()/2, false)
+	q.advance(now.Add(-time.Second), false)
+	if q.until != 0 {
+		t.Errorf("packets up to %d may leave, although none has waited", q.until)
+	}
+	q.shrink(q.Bytes() / 2)
 	if q.until != 4 {
 		t.Errorf("packets up to %d may leave, want 4", q.until)
 	}

@@ -2,10 +2,12 @@ package follow
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
 	"github.com/sonde-operator/sonde/internal/cli/podstreams"
+	"github.com/sonde-operator/sonde/internal/cli/results"
 	"github.com/sonde-operator/sonde/internal/wire/pcapng"
 )
 
@@ -24,9 +26,10 @@ type pod struct {
 	ctx    context.Context //nolint:containedctx // io.Writer has none
 	uid    string
 	parser pcapng.Parser
-	block  []byte // of the last packet
-	// numbers of its interfaces in the stream.
-	numbers []uint32
+	// progress of its stream, under the lock of the Stream.
+	progress *progress
+	block    []byte // of the last packet
+	sections
 	// interfaces that it has described, and their bytes.
 	interfaces, described int
 	began                 bool // a packet was read
@@ -40,17 +43,22 @@ type pod struct {
 func (s *Stream) readPod(ctx context.Context, of podstreams.Pod) error {
 	p := &pod{stream: s, ctx: ctx, uid: of.UID, earlier: uint64(of.Packets)}
 	s.mu.Lock()
-	s.sources.join(of.UID)
+	p.progress = s.sources.join(of.UID)
 	s.mu.Unlock()
 	defer func() {
 		s.mu.Lock()
 		defer s.mu.Unlock()
 		s.sources.leave(of.UID)
 	}()
-	if err := s.o.Blocks(ctx, of.UID, of.File, !s.o.Complete, p); err != nil {
-		return fmt.Errorf("Pod %s: %w", of.Name, err) //nolint:staticcheck // a kind
+	err := s.o.Blocks(ctx, of.UID, of.File, !s.o.Complete, p)
+	if err == nil {
+		return nil
 	}
-	return nil
+	err = fmt.Errorf("Pod %s: %w", of.Name, err) //nolint:staticcheck // a kind
+	if errors.Is(err, results.ErrNoLiveRing) {
+		s.refuse(err)
+	}
+	return err
 }
 
 // Write accepts one whole block.
@@ -61,9 +69,13 @@ func (p *pod) Write(block []byte) (int, error) {
 	}
 	switch b := b.(type) {
 	case *pcapng.Section:
-		p.numbers = nil
+		p.stream.mu.Lock()
+		p.begin(p.stream.stats)
+		p.stream.mu.Unlock()
 	case *pcapng.Interface:
-		err = p.describe(b, len(block))
+		if !p.again(block) {
+			err = p.describe(b, len(block))
+		}
 	case *pcapng.Packet:
 		b.Interface = p.numbers[b.Interface]
 		p.block = pcapng.AppendPacket(p.block[:0], b)
@@ -72,7 +84,7 @@ func (p *pod) Write(block []byte) (int, error) {
 		b.Interface = p.numbers[b.Interface]
 		b.Comments = nil // a probe writes none, and these would stay in memory until the end
 		p.stream.mu.Lock()
-		p.stream.stats[b.Interface] = b
+		p.stream.stats[b.Interface] = p.sum(b)
 		p.stream.mu.Unlock()
 	}
 	return len(block), err
@@ -103,10 +115,18 @@ func (p *pod) describe(i *pcapng.Interface, size int) error {
 
 // awaitRoom waits until there is room, or ctx ends. The caller holds the lock.
 func (s *Stream) awaitRoom(ctx context.Context, hasRoom func() bool) error {
+	if hasRoom() && ctx.Err() == nil {
+		return nil
+	}
+	s.waiting++
+	defer func() { s.waiting-- }()
+	s.room.Broadcast() // a Pod that waited for this one may be behind it now
 	for !hasRoom() && ctx.Err() == nil {
-		select {
-		case s.full <- struct{}{}:
-		default:
+		if s.queue.Bytes() > maxBuffered || len(s.control) > maxControl {
+			select {
+			case s.full <- struct{}{}:
+			default:
+			}
 		}
 		s.room.Wait()
 	}
@@ -116,18 +136,34 @@ func (s *Stream) awaitRoom(ctx context.Context, hasRoom func() bool) error {
 	return nil
 }
 
+// ahead is how much further than the last Pod another one may be when there is little room, in nanoseconds. The last room is enough for so
+// much of 300 MB/s.
+const ahead = uint64(10 * time.Millisecond)
+
+// hasRoom reports whether a Pod may add a packet. The last room is for the Pods that others wait for: their packets leave first.
+func (s *Stream) hasRoom(p *progress) bool {
+	switch waiting := s.queue.Bytes(); {
+	case waiting <= keptBuffered:
+		return true
+	case waiting > maxBuffered:
+		return false
+	}
+	return p.reached() <= s.sources.reached()+ahead
+}
+
 // add queues the packet in p.block. It waits while the queue is full: then the connection to the keeper fills, and the keeper counts what
 // it leaves out. The wait ends with the context of the Pod.
 func (s *Stream) add(p *pod, b *pcapng.Packet) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if err := s.awaitRoom(p.ctx, func() bool { return s.queue.Bytes() <= maxBuffered }); err != nil {
+	if err := s.awaitRoom(p.ctx, func() bool { return s.hasRoom(p.progress) }); err != nil {
 		return err
 	}
 	p.began = true
 	s.activity++
 	s.result.Read[p.uid]++
 	s.read[b.Interface]++
+	p.progress.newest = max(p.progress.newest, b.Time)
 	s.queue.push(b.Time, p.block, time.Now())
 	return nil
 }
@@ -137,7 +173,7 @@ func (p *pod) Until(at uint64) {
 	s := p.stream
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.sources.until[p.uid] = at
+	p.progress.until = at
 	if first, ok := s.queue.First(); !ok || first > s.sources.complete(time.Now()) {
 		return
 	}

@@ -37,22 +37,29 @@ func (q *queue) push(at uint64, block []byte, now time.Time) {
 	q.arrivals = append(q.arrivals, arrival{now, at, size})
 }
 
-// advance lets packets leave up to the latest time of those that came before a moment. If more than most bytes wait, the oldest leave
-// early, by spans of their arrival; at the end all do.
-func (q *queue) advance(before time.Time, most int, all bool) {
+// advance lets packets leave up to the latest time of those that came before a moment; at the end all do.
+func (q *queue) advance(before time.Time, all bool) {
 	if all {
 		q.until = ^uint64(0)
 	}
-	waiting, n := q.Bytes(), 0
-	for _, a := range q.arrivals {
-		if a.at.After(before) && waiting <= most {
-			break
-		}
-		q.until = max(q.until, a.time)
-		waiting -= a.size
-		n++
+	for len(q.arrivals) > 0 && !q.arrivals[0].at.After(before) {
+		q.release()
 	}
-	q.arrivals = append(q.arrivals[:0], q.arrivals[n:]...)
+}
+
+// shrink lets the oldest packets leave early, by spans of their arrival, until most bytes are left.
+func (q *queue) shrink(most int) {
+	for waiting := q.Bytes(); waiting > most && len(q.arrivals) > 0; {
+		waiting -= q.release()
+	}
+}
+
+// release lets the packets leave that came first, and returns their memory.
+func (q *queue) release() int {
+	a := q.arrivals[0]
+	q.until = max(q.until, a.time)
+	q.arrivals = append(q.arrivals[:0], q.arrivals[1:]...)
+	return a.size
 }
 
 // leads reports whether the first packet may leave.

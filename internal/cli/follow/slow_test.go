@@ -3,6 +3,10 @@ package follow
 import (
 	"context"
 	"errors"
+	"fmt"
+	"io"
+	"runtime"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -99,13 +103,15 @@ func TestBlockedReader(t *testing.T) {
 
 const queuedSlack = 1 << 10
 
-// described sends interfaces, each in a section of its own, until the stream takes no more.
+// described sends interfaces, each in a section of its own and different from the others, until the stream takes no more.
 func described(size int, sent *atomic.Int64) func(context.Context, string, string, bool, results.BlockSink) error {
 	section := pcapng.AppendSection(nil, &pcapng.Section{})
-	one := pcapng.AppendInterface(nil, &pcapng.Interface{Name: "eth0", Description: string(make([]byte, size)), LinkType: pcapng.LinkTypeEthernet})
+	one := func(n int) []byte {
+		return pcapng.AppendInterface(nil, &pcapng.Interface{Name: fmt.Sprintf("%08d", n), Description: string(make([]byte, size)), LinkType: pcapng.LinkTypeEthernet})
+	}
 	return func(_ context.Context, _, _ string, _ bool, w results.BlockSink) error {
-		for range 2 * maxDescribed / len(one) {
-			for _, b := range [][]byte{section, one} {
+		for n := range 2 * maxDescribed / len(one(0)) {
+			for _, b := range [][]byte{section, one(n)} {
 				if _, err := w.Write(b); err != nil {
 					return err
 				}
@@ -182,5 +188,121 @@ func TestInterruptedWhileBlocked(t *testing.T) {
 	time.AfterFunc(300*time.Millisecond, cancel)
 	if _, err := s.Finish(ctx); err == nil {
 		t.Error("no error")
+	}
+}
+
+// largeFile returns the blocks of a file with so many large packets, one each millisecond.
+func largeFile(packets int) [][]byte {
+	data := make([]byte, largePacket)
+	blocks := [][]byte{pcapng.AppendSection(nil, &pcapng.Section{}), pcapng.AppendInterface(nil, &pcapng.Interface{Name: "eth0", LinkType: pcapng.LinkTypeEthernet})}
+	for n := range packets {
+		blocks = append(blocks, pcapng.AppendPacket(nil, &pcapng.Packet{Time: uint64(n+1) * uint64(time.Millisecond), Data: data, Length: largePacket}))
+	}
+	return blocks
+}
+
+// A Pod whose packets come later than those of others does not lose its place in the order of time, although the others have more than the
+// stream holds: they wait for it.
+func TestPodBehind(t *testing.T) {
+	const packets = 3 * maxBuffered / largePacket
+	blocks := largeFile(packets)
+	var begun sync.WaitGroup
+	begun.Add(3)
+	held := make(chan struct{}) // closed when the others wait
+	s := New(t.Context(), Options{Delay: time.Minute, Out: io.Discard, Blocks: func(_ context.Context, pod, _ string, _ bool, w results.BlockSink) error {
+		begun.Done()
+		begun.Wait()
+		if pod == "slow" {
+			<-held
+		}
+		for _, b := range blocks {
+			if _, err := w.Write(b); err != nil {
+				return err
+			}
+		}
+		return nil
+	}})
+	for _, pod := range []string{"a", "b", "slow"} {
+		s.Update(update(pod))
+	}
+	for waiting := 0; waiting < 2; runtime.Gosched() {
+		s.mu.Lock()
+		waiting = s.waiting
+		s.mu.Unlock()
+	}
+	close(held)
+	most := watchMemory(s)
+	r, err := s.Finish(t.Context())
+	if err != nil || r.Packets != 3*packets || r.Late > 0 {
+		t.Errorf("%d of %d packets, %d of them late, %v", r.Packets, 3*packets, r.Late, err)
+	}
+	if held := most(); held > maxBuffered+largePacket+queuedSlack {
+		t.Errorf("%d bytes were held", held)
+	}
+}
+
+// watchMemory returns a function that returns the most bytes that were held.
+func watchMemory(s *Stream) func() int {
+	end, most := make(chan struct{}), make(chan int)
+	go func() {
+		held := 0
+		for {
+			s.mu.Lock()
+			held = max(held, s.queue.Bytes())
+			s.mu.Unlock()
+			select {
+			case <-end:
+				most <- held
+				return
+			case <-time.After(time.Millisecond):
+			}
+		}
+	}()
+	return func() int {
+		close(end)
+		return <-most
+	}
+}
+
+// A Pod that sends nothing, and does not say how far it is, holds up the others only for a moment.
+func TestPodThatSendsNothing(t *testing.T) {
+	const packets = 3 * maxBuffered / largePacket
+	blocks := largeFile(packets)
+	ended := make(chan struct{})
+	s := New(t.Context(), Options{Delay: time.Minute, Out: io.Discard, Blocks: func(ctx context.Context, pod, _ string, _ bool, w results.BlockSink) error {
+		if pod == "silent" {
+			select {
+			case <-ended:
+			case <-ctx.Done():
+			}
+			return nil
+		}
+		for _, b := range blocks {
+			if _, err := w.Write(b); err != nil {
+				return err
+			}
+		}
+		return nil
+	}})
+	for _, pod := range []string{"silent", "a", "b"} {
+		s.Update(update(pod))
+	}
+	const left = 2*packets - maxBuffered/largePacket
+	for deadline := time.After(10 * time.Second); ; {
+		s.mu.Lock()
+		n := s.result.Packets
+		s.mu.Unlock()
+		if n >= left {
+			break
+		}
+		select {
+		case <-deadline:
+			t.Fatalf("%d packets have left, want %d", n, left)
+		case <-time.After(tick):
+		}
+	}
+	close(ended)
+	if r, err := s.Finish(t.Context()); err != nil || r.Packets != 2*packets {
+		t.Errorf("%d of %d packets, %v", r.Packets, 2*packets, err)
 	}
 }

@@ -12,7 +12,7 @@ import (
 // Pod is one Pod and the file that is read of it.
 type Pod struct {
 	UID, Name, File string
-	// Packets that the capture of the Pod had when the name of its file became known.
+	// Packets that the capture of the Pod had when the name of its file became known, with those that a ring of files has overwritten.
 	Packets int64
 }
 
@@ -62,7 +62,9 @@ func (g *Group) Update(u results.Update) {
 	for _, f := range u.Account.Files {
 		if strings.HasSuffix(f.Name, g.o.Suffix) {
 			g.read[u.UID] = true
-			g.running.Go(func() { g.readPod(Pod{UID: u.UID, Name: u.Pod, File: f.Name, Packets: u.Account.Packets}) })
+			g.running.Go(func() {
+				g.readPod(Pod{UID: u.UID, Name: u.Pod, File: f.Name, Packets: u.Account.Packets + u.Account.Overwritten})
+			})
 			return
 		}
 	}

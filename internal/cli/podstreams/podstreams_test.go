@@ -11,7 +11,7 @@ import (
 )
 
 func update(uid string, files ...string) results.Update {
-	u := results.Update{UID: uid, Pod: "web-" + uid, Account: &account.Account{Counts: account.Counts{Packets: 7}}}
+	u := results.Update{UID: uid, Pod: "web-" + uid, Account: &account.Account{Counts: account.Counts{Packets: 4, Overwritten: 3}}}
 	for _, f := range files {
 		u.Account.Files = append(u.Account.Files, account.File{Name: f})
 	}

@@ -68,6 +68,7 @@ type Tokens interface {
 // Client reads the results of one capture.
 type Client struct {
 	rest   *rest.RESTClient
+	live   *http.Client // of growing files
 	tokens Tokens
 	timing Timing
 	path   []string
@@ -78,8 +79,8 @@ type Client struct {
 }
 
 // NewClient returns a client for the results of a capture, which the operator in operatorNamespace serves. It ignores
-// the timeout of config, because streams last as long as captures.
-func NewClient(config *rest.Config, operatorNamespace string, capture v1alpha1.Capture, tokens Tokens, timing Timing) (*Client, error) {
+// the timeout of config, because streams last as long as captures. pods is how many growing files are expected at a time, or 0.
+func NewClient(config *rest.Config, operatorNamespace string, capture v1alpha1.Capture, tokens Tokens, timing Timing, pods int) (*Client, error) {
 	k, _ := kind.CaptureOf(capture.KindName()) // there is no Capture of another
 	c := rest.CopyConfig(config)
 	c.Timeout = 0
@@ -89,7 +90,12 @@ func NewClient(config *rest.Config, operatorNamespace string, capture v1alpha1.C
 	if err != nil {
 		return nil, fmt.Errorf("create a client for the results: %w", err)
 	}
-	return &Client{rest: r, tokens: tokens, timing: timing, path: []string{
+	c.Wrap(func(rt http.RoundTripper) http.RoundTripper { return withWindow(rt, liveWindow(pods)) })
+	live, err := rest.HTTPClientFor(c)
+	if err != nil {
+		return nil, fmt.Errorf("create a client for growing files: %w", err)
+	}
+	return &Client{rest: r, live: live, tokens: tokens, timing: timing, path: []string{
 		"/api/v1/namespaces", operatorNamespace, "services", service, "proxy",
 		"v1/namespaces", capture.GetNamespace(), k.Resource, capture.GetName(),
 	}}, nil
@@ -124,18 +130,18 @@ func (e *Error) Error() string {
 // get sends a request. It renews a token that has expired, and waits until the manager has observed a new one. The
 // caller closes the body of the response.
 func (c *Client) get(ctx context.Context, header http.Header, path ...string) (*http.Response, error) {
-	return c.query(ctx, nil, header, path...)
+	return c.query(ctx, c.rest.Client, nil, header, path...)
 }
 
-// query is get with query parameters.
-func (c *Client) query(ctx context.Context, parameters url.Values, header http.Header, path ...string) (*http.Response, error) {
+// query is get by an HTTP client, with query parameters.
+func (c *Client) query(ctx context.Context, by *http.Client, parameters url.Values, header http.Header, path ...string) (*http.Response, error) {
 	renewed := false
 	for {
 		token, err := c.tokens.Token(ctx)
 		if err != nil {
 			return nil, err
 		}
-		resp, err := c.send(ctx, token, parameters, header, path)
+		resp, err := c.send(ctx, by, token, parameters, header, path)
 		var refused *Error
 		if err == nil || !errors.As(err, &refused) || !refused.FromManager || !tokenRefused(refused.Code) {
 			return resp, err
@@ -159,7 +165,7 @@ func tokenRefused(code int) bool {
 	return code == http.StatusUnauthorized || code == http.StatusForbidden || code == http.StatusNotFound
 }
 
-func (c *Client) send(ctx context.Context, token Token, parameters url.Values, header http.Header, path []string) (*http.Response, error) {
+func (c *Client) send(ctx context.Context, by *http.Client, token Token, parameters url.Values, header http.Header, path []string) (*http.Response, error) {
 	target := c.rest.Get().AbsPath(slices.Concat(c.path, path)...).URL()
 	target.RawQuery = parameters.Encode()
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, target.String(), nil)
@@ -171,7 +177,7 @@ func (c *Client) send(ctx context.Context, token Token, parameters url.Values, h
 	req.Header.Set(AccessHeader, string(token.Access))
 	// Without compression, sizes and ranges refer to the file.
 	req.Header.Set("Accept-Encoding", "identity")
-	resp, err := c.rest.Client.Do(req)
+	resp, err := by.Do(req)
 	if err != nil {
 		return nil, fmt.Errorf("send a request to the results endpoint: %w", err)
 	}

@@ -49,7 +49,7 @@ func newTestClient(t *testing.T, timing Timing, s Tokens, h http.HandlerFunc) *C
 	t.Helper()
 	server := httptest.NewServer(h)
 	t.Cleanup(server.Close)
-	c, err := NewClient(&rest.Config{Host: server.URL, Timeout: time.Nanosecond}, "sonde-system", named(&v1alpha1.PacketCapture{}), s, timing)
+	c, err := NewClient(&rest.Config{Host: server.URL, Timeout: time.Nanosecond}, "sonde-system", named(&v1alpha1.PacketCapture{}), s, timing, 0)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -100,7 +100,7 @@ func TestPaths(t *testing.T) {
 		var path string
 		server := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { path = r.URL.Path }))
 		t.Cleanup(server.Close)
-		c, err := NewClient(&rest.Config{Host: server.URL}, "sonde-system", named(capture), &tokens{}, quick)
+		c, err := NewClient(&rest.Config{Host: server.URL}, "sonde-system", named(capture), &tokens{}, quick, 0)
 		if err == nil {
 			err = c.Progress(t.Context(), func(Update) {})
 		}

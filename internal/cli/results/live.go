@@ -7,23 +7,21 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"net/http"
-	"net/url"
-	"strconv"
 	"strings"
 
+	"github.com/sonde-operator/sonde/internal/wire/captureconfig"
+	"github.com/sonde-operator/sonde/internal/wire/keeperapi"
 	"github.com/sonde-operator/sonde/internal/wire/pcapng"
 	"github.com/sonde-operator/sonde/internal/wire/tracefmt"
 )
 
-// Query parameters of a stream of lines.
-const (
-	queryFrom   = "from"
-	queryNewest = "newest"
-)
-
 // ErrNoLiveLines says that the operator or the agent is too old to stream lines.
 var ErrNoLiveLines = errors.New("this cluster's Sonde is older than this plugin, and cannot show a result while it grows: ask a cluster admin to upgrade it, or save the result when the capture has ended with kubectl sonde download")
+
+// ErrNoLiveRing says that the operator or an agent is too old to stream a ring of files.
+var ErrNoLiveRing = errors.New("this cluster's Sonde, or the one that began this capture, is older than this plugin, and cannot show a ring of files (rotate) while it grows: ask a cluster admin to upgrade it, and create a new capture, or save the ring when the capture has ended with kubectl sonde download")
 
 // Live copies the lines of a trace file to w while the tracer writes them, and returns nil when the trace has ended. It
 // waits for a file that does not exist yet, and resumes a stream whose connection is lost. With newest, a stream that
@@ -37,36 +35,39 @@ func (c *Client) Live(ctx context.Context, podUID, file string, newest bool, w i
 // BlockSink receives the blocks of a file of packets while it grows, one with each Write.
 type BlockSink interface {
 	io.Writer
-	// Gap says that packets were skipped, and whether the stream has waited before its first block, for a place or for the file.
+	// Gap says that packets were skipped, or removed from a ring of files, and whether the stream has waited before its first block, for a place or for the file.
 	Gap(packets uint64, waited bool)
 	// Until says that all packets up to a time, in nanoseconds since 1970, have come or were skipped. Older keepers do not say it.
 	Until(at uint64)
 }
 
-// LiveBlocks copies the blocks of a file of packets to a sink as Live does. With newest, a stream that falls behind skips packets.
+// LiveBlocks copies the blocks of a file of packets to a sink as Live does. With newest, a stream that falls behind skips packets. If the
+// file is one of a ring, the stream begins with the oldest file, and goes on with those that follow. Each of them begins with a section. A
+// stream that falls so far behind that its file is removed lacks packets even without newest.
 func (c *Client) LiveBlocks(ctx context.Context, podUID, file string, newest bool, to BlockSink) error {
 	f := &liveStream{client: c, podUID: podUID, file: file, newest: newest, w: to, sink: to, split: pcapng.SplitBlocks, longest: pcapng.MaxBlockLen}
+	f.ring, f.number, _ = captureconfig.ParseRingFile(file)
 	f.copy = f.copyBlock
 	return f.run(ctx)
 }
 
 func (f *liveStream) run(ctx context.Context) error {
-	c, file := f.client, f.file
+	c := f.client
 	for pause := c.timing.Pause; ; pause = min(2*pause, 4*c.timing.Pause) {
-		before := f.at
+		file, before := f.file, f.at
 		err := f.attempt(ctx)
 		switch {
 		case err == nil:
 			return nil
 		case ctx.Err() != nil:
 			return context.Cause(ctx)
-		case errors.Is(err, errSink) || errors.Is(err, pcapng.ErrFormat) || errors.Is(err, ErrNoLiveLines) || errors.Is(err, bufio.ErrTooLong) || !lineRetryable(err):
-			return fmt.Errorf("follow %s: %w", file, err)
+		case !f.retryable(err):
+			return fmt.Errorf("follow %s: %w", f.file, err)
 		}
-		if f.at > before {
+		if f.at > before || f.file != file {
 			pause = c.timing.Pause
 		}
-		f.waited = f.waited || f.at == 0
+		f.waited = f.waited || !f.began
 		waited, err := c.awaitPlace(ctx, err, 0)
 		if err == nil && waited == 0 {
 			err = wait(ctx, pause)
@@ -77,8 +78,16 @@ func (f *liveStream) run(ctx context.Context) error {
 	}
 }
 
-// lineRetryable reports whether a retry may succeed. The file of a trace that has just started may not exist yet.
-func lineRetryable(err error) bool {
+// retryable reports whether a retry may succeed. A single file that has just begun may not exist yet. A ring that was named exists.
+func (f *liveStream) retryable(err error) bool {
+	for _, final := range []error{errSink, pcapng.ErrFormat, ErrNoLiveLines, ErrNoLiveRing, bufio.ErrTooLong} {
+		if errors.Is(err, final) {
+			return false
+		}
+	}
+	if f.ring != "" && isUnknownFile(err) {
+		return false
+	}
 	refused, ok := errors.AsType[*Error](err)
 	return retryable(err) || ok && refused.FromManager && refused.Code == http.StatusNotFound
 }
@@ -94,7 +103,14 @@ type liveStream struct {
 	w            io.Writer
 	sink         BlockSink // of LiveBlocks
 	at           int64     // offset of the next byte in the file
-	waited       bool      // an attempt failed before the first byte came
+	began        bool      // a part of a file came
+	waited       bool      // an attempt failed before
+
+	// ring is what the names of a ring's files have in common; empty for a single file. The file has this number, and the capture has
+	// passed so many packets before the next byte: they came, or are missing. The keeper has named the file of this attempt.
+	ring           string
+	number, passed uint64
+	named          bool
 
 	// split cuts the stream into records of at most longest bytes, and copy copies one.
 	split   bufio.SplitFunc
@@ -106,13 +122,14 @@ type liveStream struct {
 func (f *liveStream) attempt(ctx context.Context) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	parameters := url.Values{queryFrom: {strconv.FormatInt(f.at, 10)}}
-	if f.newest {
-		parameters.Set(queryNewest, "1")
-	}
-	resp, err := f.client.query(ctx, parameters, nil, "live", f.podUID, f.file)
-	if isUnknownPath(err) {
+	f.named = false
+	q := keeperapi.LiveQuery{From: f.at, Newest: f.newest, Ring: f.ring != "", Passed: f.passed}
+	resp, err := f.client.query(ctx, f.client.live, q.Values(), nil, "live", f.podUID, f.file)
+	switch {
+	case isUnknownPath(err):
 		return ErrNoLiveLines
+	case f.ring != "" && !f.began && isUnknownFile(err): // a newer keeper begins with the oldest file
+		return ErrNoLiveRing
 	}
 	if err != nil {
 		return err
@@ -137,6 +154,7 @@ func (f *liveStream) copyLine(line []byte) error {
 	if len(line) == 1 {
 		return nil
 	}
+	f.began = true
 	if n, ok := tracefmt.ParseSkip(line); ok {
 		f.at += n
 		return nil
@@ -154,13 +172,21 @@ func (f *liveStream) copyBlock(block []byte) error {
 	if err != nil {
 		return err
 	}
+	if err := f.move(gap); err != nil {
+		return err
+	}
 	size := uint64(len(block))
-	if gap != nil {
+	switch {
+	case gap != nil:
 		block, size = gap.Others, gap.Bytes
+		f.passed += gap.Packets
 		if gap.Packets > 0 {
 			f.sink.Gap(gap.Packets, f.waited)
 		}
+	case pcapng.IsPacket(block):
+		f.passed++
 	}
+	f.began = f.began || size > 0
 	for len(block) > 0 {
 		n, one, err := pcapng.SplitBlocks(block, true)
 		if err == nil && n == 0 {
@@ -175,9 +201,38 @@ func (f *liveStream) copyBlock(block []byte) error {
 		block = block[n:]
 	}
 	f.at += int64(size)
-	if gap != nil && gap.Until > 0 {
+	if gap != nil {
+		f.after(gap)
+	}
+	return nil
+}
+
+// after notes what a gap says of the blocks after it.
+func (f *liveStream) after(gap *pcapng.Gap) {
+	if f.ring != "" && gap.File != "" {
+		f.at = int64(gap.At)
+	}
+	if gap.Until > 0 {
 		f.sink.Until(gap.Until)
 	}
+}
+
+// move notes the file of a ring that a gap names. Before it there are no blocks: an older keeper reads the one file alone.
+func (f *liveStream) move(gap *pcapng.Gap) error {
+	if f.ring == "" {
+		return nil
+	}
+	if gap == nil || gap.File == "" {
+		if !f.named {
+			return ErrNoLiveRing
+		}
+		return nil
+	}
+	ring, number, _ := captureconfig.ParseRingFile(gap.File)
+	if ring != f.ring || number < f.number || gap.At > math.MaxInt64 {
+		return fmt.Errorf("%w: file %.100q follows %s", pcapng.ErrFormat, gap.File, f.file)
+	}
+	f.named, f.file, f.number = true, gap.File, number
 	return nil
 }
 
@@ -188,6 +243,12 @@ func scanLines(data []byte, _ bool) (advance int, token []byte, err error) {
 		return i + 1, data[:i+1], nil
 	}
 	return 0, nil, nil
+}
+
+// isUnknownFile reports whether the keeper does not have the file.
+func isUnknownFile(err error) bool {
+	refused, ok := errors.AsType[*Error](err)
+	return ok && refused.FromManager && refused.Code == http.StatusNotFound && strings.HasPrefix(refused.Message, "no file ")
 }
 
 // isUnknownPath reports whether the manager does not have the path at all, rather than the file.

@@ -34,7 +34,7 @@ func newLiveClient(t *testing.T, timing Timing, s Tokens, serve func(n int, w ht
 		serve(n, w, r)
 	}))
 	t.Cleanup(server.Close)
-	c, err := NewClient(&rest.Config{Host: server.URL}, "sonde-system", named(&v1alpha1.Trace{}), s, timing)
+	c, err := NewClient(&rest.Config{Host: server.URL}, "sonde-system", named(&v1alpha1.Trace{}), s, timing, 0)
 	if err != nil {
 		t.Fatal(err)
 	}

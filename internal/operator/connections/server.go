@@ -24,7 +24,9 @@ import (
 const (
 	// headerTimeout is for the handshake, and for the header of a request, which clients send at once.
 	headerTimeout = 5 * time.Second
-	idleTimeout   = 90 * time.Second
+	// idleTimeout is longer than the 90 s after which the API server closes an idle connection to a webhook: if both closed it at the
+	// same time, a request could be lost.
+	idleTimeout = 2 * time.Minute
 	// slopBytes is how much longer a header may be in net/http than its MaxHeaderBytes.
 	slopBytes = 4 << 10
 	// shutdownTimeout is for requests whose context has ended.

@@ -166,12 +166,22 @@ func (h *Handler) mayRead(ctx context.Context, s session, agent *corev1.Pod) err
 	if field == "" || err != nil {
 		return err
 	}
+	s.onNode.Store(&field)
+	return h.reviewNodes(ctx, s)
+}
+
+// reviewNodes reviews the right on nodes if the request has needed it.
+func (h *Handler) reviewNodes(ctx context.Context, s session) error {
+	field := s.onNode.Load()
+	if field == nil {
+		return nil
+	}
 	d, err := h.Reviews.ReviewNodes(ctx, s.kind.Verb, s.who)
 	if err != nil {
 		return err
 	}
 	if !d.Allowed {
-		return failf(http.StatusForbidden, "this Pod has %s: true, so its %s are the whole node's: %s", field, s.kind.Records, d.Reason)
+		return failf(http.StatusForbidden, "this Pod has %s: true, so its %s are the whole node's: %s", *field, s.kind.Records, d.Reason)
 	}
 	return nil
 }

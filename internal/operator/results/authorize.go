@@ -10,6 +10,7 @@ import (
 	"net/http"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -40,6 +41,8 @@ type session struct {
 	who     access.Requester
 	// namespaceUID of the target, as the stamps have it.
 	namespaceUID string
+	// onNode is set once the request has needed the right on nodes, so that it is reviewed again while the answer lasts.
+	onNode *atomic.Pointer[string]
 }
 
 // authorize finds the capture that a token gives access to. It checks everything on each request: the stamps of the access
@@ -132,7 +135,7 @@ func (h *Handler) sessionOf(ctx context.Context, k kind.Capture, ra *sondev1.Res
 	if own.TargetNamespaceUID != claim.TargetNamespaceUID {
 		return session{}, namespaceGone(k, capture)
 	}
-	return session{kind: k, capture: capture, access: ra, who: claim.Requester, namespaceUID: claim.TargetNamespaceUID}, nil
+	return session{kind: k, capture: capture, access: ra, who: claim.Requester, namespaceUID: claim.TargetNamespaceUID, onNode: new(atomic.Pointer[string])}, nil
 }
 
 // admit refuses results from a deleted namespace, because a new one of the same name may have another owner, and to a

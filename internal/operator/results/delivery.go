@@ -21,7 +21,7 @@ const (
 	outcomeWhole       = "whole"
 	outcomeRest        = "rest" // from some byte to the end
 	outcomePart        = "part" // a range before the end
-	outcomeLive        = "live" // lines until the trace had ended
+	outcomeLive        = "live" // lines or packets until the capture had ended
 	outcomeInterrupted = "interrupted"
 	outcomeBrokenOff   = "broken off"
 )

@@ -232,22 +232,39 @@ func TestConnectRefusesBadKeys(t *testing.T) {
 }
 
 func TestADownloadEndsWithTheRight(t *testing.T) {
-	w := newWorld(t)
-	// More than the sockets between here and there can hold, so that the download waits for its reader.
-	w.keeper.content = make([]byte, 64<<20)
-	resp := w.get(webFile, nil)
-	if _, err := io.ReadFull(resp.body, make([]byte, 1000)); err != nil {
-		t.Fatal(err)
-	}
-	w.rights.set(false, false)
-	if !eventually(func() bool { return len(w.events.Events) > 0 }) {
-		t.Fatal("the download goes on")
-	}
-	if _, err := io.ReadAll(resp.body); !errors.Is(err, io.ErrUnexpectedEOF) {
-		t.Errorf("got %v, want %v", err, io.ErrUnexpectedEOF)
-	}
-	if note := <-w.events.Events; !strings.Contains(note, "broken off") {
-		t.Errorf("event %q", note)
+	for name, tc := range map[string]struct {
+		change    func(*corev1.Pod)
+		withdrawn func(*world)
+	}{
+		"on Pods": {func(*corev1.Pod) {}, func(w *world) { w.rights.set(false, false) }},
+		"on nodes": {
+			func(p *corev1.Pod) {
+				p.Spec.Containers[0].Args = append(p.Spec.Containers[0].Args, "--host-network")
+			},
+			func(w *world) { w.rights.set(true, false) },
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t)
+			w.rights.set(true, true)
+			change(w, agent(w.owned("web-1-qwer-x", "")), tc.change)
+			// More than the sockets between here and there can hold, so that the download waits for its reader.
+			w.keeper.content = make([]byte, 64<<20)
+			resp := w.get(webFile, nil)
+			if _, err := io.ReadFull(resp.body, make([]byte, 1000)); err != nil {
+				t.Fatal(err)
+			}
+			tc.withdrawn(w)
+			if !eventually(func() bool { return len(w.events.Events) > 0 }) {
+				t.Fatal("the download goes on")
+			}
+			if _, err := io.ReadAll(resp.body); !errors.Is(err, io.ErrUnexpectedEOF) {
+				t.Errorf("got %v, want %v", err, io.ErrUnexpectedEOF)
+			}
+			if note := <-w.events.Events; !strings.Contains(note, "broken off") {
+				t.Errorf("event %q", note)
+			}
+		})
 	}
 }
 

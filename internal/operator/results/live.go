@@ -8,9 +8,9 @@ import (
 	"net/http"
 	"path"
 	"regexp"
-	"strconv"
 	"time"
 
+	"github.com/sonde-operator/sonde/internal/wire/captureconfig"
 	"github.com/sonde-operator/sonde/internal/wire/keeperapi"
 )
 
@@ -20,23 +20,27 @@ var liveForm = regexp.MustCompile(`^[A-Za-z0-9][-A-Za-z0-9._]{0,247}\.(ndjson|pc
 // liveTypes are the media types of these files.
 var liveTypes = map[string]string{".ndjson": "application/x-ndjson", ".pcapng": "application/x-pcapng"}
 
-// live relays the lines, or the blocks of packets, of one Pod's file from a byte on, old and new ones, until its capture has ended. Unlike a download it
-// does not delay the end of the manager: the reader continues at another replica.
+// live relays the lines, or the blocks of packets, of one Pod's file from a byte on, old and new ones, until its capture has ended. In a
+// ring the keeper goes on with the next file: the right to one file of a Pod is the right to all. Unlike a download it does not delay the
+// end of the manager: the reader continues at another replica.
 func (h *Handler) live(w http.ResponseWriter, r *http.Request, s session) error {
 	podUID, name := r.PathValue("pod"), r.PathValue("file")
 	if !uidForm.MatchString(podUID) || !liveForm.MatchString(name) {
 		return failf(http.StatusNotFound, "no such file: the path must end in /live/UID/FILE, as uid in status.pods and a file of JSON lines or packets in the progress")
 	}
-	from, err := parseFrom(r.URL.Query().Get(keeperapi.QueryFrom))
+	q, err := keeperapi.ParseLiveQuery(r.URL.Query())
 	if err != nil {
-		return err
+		return failf(http.StatusBadRequest, "%v", err)
+	}
+	if _, _, ok := captureconfig.ParseRingFile(name); q.Ring && !ok {
+		return failf(http.StatusBadRequest, "%s: %s is no file of a ring, whose names end in a number of ten digits: omit %[1]s", keeperapi.QueryRing, name)
 	}
 	agent, keeper, err := h.reach(r.Context(), s, podUID)
 	if err != nil {
 		return err
 	}
 	defer keeper.Close()
-	resp, err := keeper.Live(r.Context(), h.address(agent), name, from, r.URL.Query().Get(keeperapi.QueryNewest) == "1")
+	resp, err := keeper.Live(r.Context(), h.address(agent), name, q)
 	if err != nil {
 		return h.refused(err, agent, name)
 	}
@@ -46,22 +50,13 @@ func (h *Handler) live(w http.ResponseWriter, r *http.Request, s session) error 
 	if r.Method == http.MethodHead {
 		return nil
 	}
-	d := h.delivery(r, s, agent, name, from)
+	if q.Ring {
+		name += " and the files after it" // the record is about bytes of all of them
+	}
+	d := h.delivery(r, s, agent, name, q.From)
 	d.log.Info("Serving a growing file")
 	n, err := h.relay(r.Context(), w, resp.Body)
 	return d.end(r.Context(), n, err, outcomeLive)
-}
-
-// parseFrom reads the offset of a byte. An empty text is the first byte.
-func parseFrom(s string) (int64, error) {
-	if s == "" {
-		return 0, nil
-	}
-	from, err := strconv.ParseUint(s, 10, 63)
-	if err != nil {
-		return 0, failf(http.StatusBadRequest, "%s: write the number of the first byte", keeperapi.QueryFrom)
-	}
-	return int64(from), nil
 }
 
 // relay copies lines as they arrive.

@@ -39,6 +39,30 @@ func TestLive(t *testing.T) {
 	}
 }
 
+// ringFile is a file of a ring, and ringLive the path on which it and the files after it are read.
+const (
+	ringFile = "web-1-qwer-0000000002.pcapng"
+	ringLive = "/v1/namespaces/shop/packetcaptures/web/live/pod-1/" + ringFile
+)
+
+// The keeper gets the place in a ring, and the event says that the bytes are of several files.
+func TestLiveRing(t *testing.T) {
+	w := newWorld(t)
+	resp := w.get(ringLive+"?from=7&ring=9", nil)
+	if resp.code != http.StatusOK || resp.header.Get("Content-Type") != "application/x-pcapng" {
+		t.Fatalf("got %d, %v", resp.code, resp.header)
+	}
+	close(w.keeper.lines)
+	if all, err := io.ReadAll(resp.body); err != nil || !strings.HasPrefix(string(all), "from=7&ring=9\n") {
+		t.Errorf("got %q, %v", all, err)
+	}
+	if note := <-w.events.Events; !strings.Contains(note, "from byte 7 on of "+ringFile+" and the files after it of Pod web-1 (live)") {
+		t.Errorf("event %q", note)
+	}
+	w.fails(w.get(ringLive+"?ring=x", nil), 400, "ring: write the number of packets")
+	w.fails(w.get("/v1/namespaces/shop/packetcaptures/web/live/pod-1/web-1-qwer.pcapng?ring=0", nil), 400, "is no file of a ring")
+}
+
 // A user who loses the right gets no more lines.
 func TestLiveEndsWithTheRight(t *testing.T) {
 	w := newTraceWorld(t)

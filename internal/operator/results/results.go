@@ -59,7 +59,7 @@ const (
 type Keeper interface {
 	Watch(ctx context.Context, addr string, fn func(account.Account) error) error
 	File(ctx context.Context, addr, name, rangeHeader string) (*http.Response, error)
-	Live(ctx context.Context, addr, name string, from int64, newest bool) (*http.Response, error)
+	Live(ctx context.Context, addr, name string, q keeperapi.LiveQuery) (*http.Response, error)
 	Close()
 }
 
@@ -225,6 +225,9 @@ func (h *Handler) whileAllowed(ctx context.Context, end <-chan time.Time, w http
 			case <-ticker.C():
 			}
 			_, err := h.authorize(ctx, r.Header, s.kind, s.capture.GetNamespace(), s.capture.GetName())
+			if err == nil {
+				err = h.reviewNodes(ctx, s)
+			}
 			if isFailure(err) { // other errors, such as no answer of the API server, end no stream
 				cancel(err)
 				return

@@ -338,7 +338,7 @@ func (k *fakeKeeper) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	switch {
 	case r.URL.Path == keeperapi.PathProgress && r.URL.Query().Get(keeperapi.QueryWatch) == "1":
 		k.watch(w, r)
-	case r.URL.Path == keeperapi.PathLive+"web-1-qwer.ndjson":
+	case r.URL.Path == keeperapi.PathLive+"web-1-qwer.ndjson" || r.URL.Path == keeperapi.PathLive+ringFile:
 		k.live(w, r)
 	case isFile && name == "web-1-qwer.pcapng" && k.breakAt > 0:
 		w.Header().Set("Content-Length", fmt.Sprint(len(k.content)))

@@ -23,7 +23,7 @@ import (
 
 // addFluentPVC adds the controller of bindings and the webhooks of FluentPVCs and of Pods that name one.
 func (m *manager) addFluentPVC(ctx context.Context, mgr ctrl.Manager) error {
-	own, err := fluentpvc.NewCache(mgr.GetConfig(), mgr.GetScheme())
+	own, err := fluentpvc.NewCache(ctx, mgr.GetConfig(), m.Agent.Namespace, mgr.GetScheme())
 	if err != nil {
 		return err
 	}
@@ -41,17 +41,17 @@ func (m *manager) addFluentPVC(ctx context.Context, mgr ctrl.Manager) error {
 	definitions := &fluentpvc.DefinitionReconciler{
 		Client: mgr.GetClient(), Configuration: m.podConfiguration, Verify: verify, Clock: clock.RealClock{}, Watchdog: m.watchdog,
 	}
-	m.addFluentPVCWebhooks(mgr, verify)
+	m.addFluentPVCWebhooks(mgr, own.Granted, verify)
 	return errors.Join(definitions.SetupWithManager(mgr, m.podConfiguration), mgr.Add(own), fluentpvc.IndexFields(ctx, mgr.GetFieldIndexer()), r.SetupWithManager(mgr, own, m.pauses))
 }
 
-func (m *manager) addFluentPVCWebhooks(mgr ctrl.Manager, verify func(*sondev1.FluentPVC) error) {
+func (m *manager) addFluentPVCWebhooks(mgr ctrl.Manager, granted sidecar.Granted, verify func(*sondev1.FluentPVC) error) {
 	server, secret := mgr.GetWebhookServer(), webhookpath.New(m.key, clock.RealClock{})
 	admission.Register(server, webhookpath.FluentPVC, secret, m.intake.HookCluster(&webhook.Admission{Handler: &fluentpvcwebhook.Handler{
 		Live: m.live, Reviews: access.NewReviewer(m.live), Key: m.key, OperatorNamespace: m.Agent.Namespace, Clock: clock.RealClock{},
 	}}, nil))
 	admission.Register(server, webhookpath.Sidecar, secret, m.podIntake.Hook(&webhook.Admission{Handler: &sidecar.Handler{
-		Cache: mgr.GetClient(), Live: fewreads.New(m.live, m.Agent.Namespace, sidecarReads), Rights: sidecar.NewOwnRights(m.live, clock.RealClock{}), Bindings: sidecar.NewBindings(mgr.GetClient(), clock.RealClock{}),
+		Cache: mgr.GetClient(), Live: fewreads.New(m.live, m.Agent.Namespace, sidecarReads), Rights: sidecar.NewOwnRights(granted, m.live, clock.RealClock{}), Bindings: sidecar.NewBindings(mgr.GetClient(), clock.RealClock{}),
 		Verify: verify, Key: m.key, OperatorNamespace: m.Agent.Namespace,
 	}}, nil))
 }

@@ -10,7 +10,6 @@ import (
 	"net"
 	"net/http"
 	"net/url"
-	"strconv"
 	"time"
 
 	"github.com/sonde-operator/sonde/internal/wire/account"
@@ -109,14 +108,10 @@ func (c *Client) File(ctx context.Context, addr, name, rangeHeader string) (*htt
 	return resp, nil
 }
 
-// Live opens the lines of the file name from a byte on, until the capture has ended (PathLive). An answer other than 200 is a
-// *StatusError (404: no such file). The caller closes the body. Reading from it fails after 20 s of silence.
-func (c *Client) Live(ctx context.Context, addr, name string, from int64, newest bool) (*http.Response, error) {
-	query := url.Values{QueryFrom: {strconv.FormatInt(from, 10)}}
-	if newest {
-		query.Set(QueryNewest, "1")
-	}
-	resp, err := c.stream(ctx, addr, PathLive+url.PathEscape(name), query, nil)
+// Live opens the lines or blocks of the file name from a byte on, until the capture has ended (PathLive). An answer other than 200 is
+// a *StatusError (404: no such file). The caller closes the body. Reading from it fails after 20 s of silence.
+func (c *Client) Live(ctx context.Context, addr, name string, q LiveQuery) (*http.Response, error) {
+	resp, err := c.stream(ctx, addr, PathLive+url.PathEscape(name), q.Values(), nil)
 	if err != nil {
 		return nil, fmt.Errorf("follow file %q at %s: %w", name, addr, err)
 	}

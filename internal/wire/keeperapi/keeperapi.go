@@ -34,6 +34,11 @@ const (
 	// every HeartbeatInterval. With QueryNewest set to "1", records that would be sent late are skipped; a line of
 	// tracefmt.AppendSkip, or a pcapng.Gap, replaces them. A pcapng.Gap of zero bytes may say up to which time all packets were
 	// sent. Older keepers answer 404.
+	//
+	// With QueryRing and the name of a file of a ring, the answer goes on with the files that follow. A pcapng.Gap with the name is
+	// before the blocks of each file, also of the first one. It has the number of packets that the reader will not get because
+	// their file was removed. Older keepers and managers ignore QueryRing, so their answer does not begin with such a gap. Without
+	// QueryRing the answer breaks off when the file is removed.
 	PathLive = "/v1/live/"
 	// PathStop takes a POST of a StopRequest.
 	PathStop = "/v1/stop"
@@ -45,9 +50,6 @@ const (
 
 	// QueryWatch set to "1" makes PathProgress a stream.
 	QueryWatch = "watch"
-	// QueryFrom and QueryNewest are parameters of PathLive.
-	QueryFrom   = "from"
-	QueryNewest = "newest"
 )
 
 // Bounds of the protocol.

@@ -186,7 +186,7 @@ func (m *merger) accept(s *mergeSource, b Block) error {
 		s.queue.Push(b.Time, m.buf)
 	case *Statistics:
 		b.Interface = s.numbers[b.Interface]
-		m.stats[b.Interface] = s.before[b.Interface].plus(b)
+		m.stats[b.Interface] = s.before[b.Interface].Plus(b)
 	}
 	return nil
 }

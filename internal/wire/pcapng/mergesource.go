@@ -86,8 +86,8 @@ func (m *merger) section(s *mergeSource, b *Section) {
 	}
 }
 
-// plus adds the statistics of a later section. Either may be nil.
-func (s *Statistics) plus(o *Statistics) *Statistics {
+// Plus adds the statistics of a later section. Either may be nil, and neither changes.
+func (s *Statistics) Plus(o *Statistics) *Statistics {
 	if s == nil {
 		return o
 	}

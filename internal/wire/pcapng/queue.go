@@ -1,7 +1,7 @@
 package pcapng
 
 // chunkLen is how many bytes of memory a Queue takes at once.
-const chunkLen = 256 << 10
+const chunkLen = 64 << 10
 
 // Queue sorts blocks by time. Blocks of the same time leave in the order in which they came. It copies them into chunks of memory that it
 // reuses, so that millions of waiting packets cost the garbage collector nothing. The zero value is an empty queue.

@@ -37,24 +37,54 @@ func Walk(from io.Reader, visit func(BlockInfo)) (int64, error) {
 	}
 }
 
+// CompleteBlocks returns the length of the complete blocks at the beginning of b, as Walk does, and the number of packets in them. next is
+// the length of the block after them of which b has the beginning; zero if there is none, or if it is no block.
+func CompleteBlocks(b []byte) (length int, packets uint64, next int) {
+	for {
+		rest := b[length:]
+		info, size := parseInfo(rest[:min(len(rest), PacketHeaderLen)])
+		if size == 0 || int64(size) > int64(len(rest)) {
+			return length, packets, int(size)
+		}
+		if order.Uint32(rest[size-4:]) != size {
+			return length, packets, 0
+		}
+		length += int(size)
+		if info.Packet {
+			packets++
+		}
+	}
+}
+
+// parseInfo reads the beginning of a block. size is zero if it is too short for that, or no block.
+func parseInfo(head []byte) (info BlockInfo, size uint32) {
+	if len(head) < blockOverhead {
+		return info, 0
+	}
+	size = order.Uint32(head[4:])
+	if size < blockOverhead || size%4 != 0 || size > maxBlockLen {
+		return info, 0
+	}
+	if order.Uint32(head) == typePacket {
+		if len(head) < PacketHeaderLen || size < PacketHeaderLen+4 {
+			return info, 0
+		}
+		info = BlockInfo{Packet: true, Captured: order.Uint32(head[20:]), Length: order.Uint32(head[24:])}
+		if info.Captured > size-PacketHeaderLen-4 {
+			return BlockInfo{}, 0
+		}
+	}
+	return info, size
+}
+
 // readInfo reads one complete block. For anything else it returns io.EOF.
 func readInfo(r *bufio.Reader) (info BlockInfo, size uint32, err error) {
 	head, err := r.Peek(PacketHeaderLen)
 	if len(head) < blockOverhead {
 		return info, 0, cmp.Or(err, io.EOF)
 	}
-	size = order.Uint32(head[4:])
-	if size < blockOverhead || size%4 != 0 || size > maxBlockLen {
+	if info, size = parseInfo(head); size == 0 {
 		return info, 0, io.EOF
-	}
-	if order.Uint32(head) == typePacket {
-		if len(head) < PacketHeaderLen || size < PacketHeaderLen+4 {
-			return info, 0, io.EOF
-		}
-		info = BlockInfo{Packet: true, Captured: order.Uint32(head[20:]), Length: order.Uint32(head[24:])}
-		if info.Captured > size-PacketHeaderLen-4 {
-			return info, 0, io.EOF
-		}
 	}
 	if _, err := r.Discard(int(size) - 4); err != nil {
 		return info, 0, fmt.Errorf("read block: %w", err)

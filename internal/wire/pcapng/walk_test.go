@@ -2,6 +2,7 @@ package pcapng_test
 
 import (
 	"bytes"
+	"slices"
 	"testing"
 
 	"github.com/sonde-operator/sonde/internal/wire/pcapng"
@@ -32,6 +33,14 @@ func TestWhole(t *testing.T) {
 				t.Fatalf("of %d bytes %d are complete, searched from %d; want %d", size, got, from, want)
 			}
 		}
+		length, packets, next := pcapng.CompleteBlocks(b[:size])
+		at := slices.Index(ends, want)
+		if int64(length) != want || packets != uint64(max(0, at-2)) {
+			t.Fatalf("of %d bytes %d are complete, with %d packets; want %d", size, length, packets, want)
+		}
+		if next != 0 && want+int64(next) != ends[at+1] || next == 0 && size-want >= pcapng.PacketHeaderLen {
+			t.Fatalf("of %d bytes, the next block has %d", size, next)
+		}
 	}
 }
 
@@ -53,6 +62,9 @@ func TestWholeOfNonsense(t *testing.T) {
 			if got := pcapng.CompleteLen(bytes.NewReader(tc.bytes), 0, int64(len(tc.bytes))); got != tc.want {
 				t.Errorf("%d bytes, want %d", got, tc.want)
 			}
+			if length, _, next := pcapng.CompleteBlocks(tc.bytes); int64(length) != tc.want || next != 0 {
+				t.Errorf("%d bytes and a block of %d, want %d and none", length, next, tc.want)
+			}
 		})
 	}
 	if got := pcapng.CompleteLen(bytes.NewReader(good), 8, 4); got != 8 {
@@ -66,6 +78,29 @@ func FuzzWhole(f *testing.F) {
 		from = max(0, min(from, int64(len(b))))
 		if n := pcapng.CompleteLen(bytes.NewReader(b), from, int64(len(b))); n < from || n > int64(len(b)) {
 			t.Errorf("%d of %d bytes from %d", n, len(b), from)
+		}
+	})
+}
+
+// Both ways to find the complete blocks agree, and neither reads beyond the bytes that there are.
+func FuzzCompleteBlocks(f *testing.F) {
+	packet := pcapng.AppendPacket(pcapng.AppendSection(nil, &pcapng.Section{}), &pcapng.Packet{Data: []byte("data"), Length: 4})
+	f.Add(packet)
+	f.Add(packet[:len(packet)-1])
+	f.Add([]byte("\x06\x00\x00\x00\x0c\x00\x00\x00\x0c\x00\x00\x00"))
+	f.Fuzz(func(t *testing.T, b []byte) {
+		length, packets, next := pcapng.CompleteBlocks(b)
+		counted := uint64(0)
+		want, err := pcapng.Walk(bytes.NewReader(b), func(i pcapng.BlockInfo) {
+			if i.Packet {
+				counted++
+			}
+		})
+		if err != nil || int64(length) != want || packets != counted {
+			t.Errorf("%d bytes and %d packets, want %d and %d (%v)", length, packets, want, counted, err)
+		}
+		if next != 0 && next <= len(b)-length {
+			t.Errorf("the next block has %d bytes of %d", next, len(b)-length)
 		}
 	})
 }

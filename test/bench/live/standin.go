@@ -10,7 +10,6 @@ import (
 	"net/http"
 	"os"
 	"slices"
-	"strconv"
 	"sync"
 	"time"
 
@@ -208,12 +207,12 @@ func (a *standIn) progress(w http.ResponseWriter, r *http.Request) {
 // live relays a growing file as it arrives (internal/operator/results).
 func (a *standIn) live(w http.ResponseWriter, r *http.Request) {
 	i := slices.IndexFunc(a.pods, func(p pod) bool { return p.UID == r.PathValue("uid") && p.File == r.PathValue("file") })
-	from, err := strconv.ParseInt(r.URL.Query().Get(keeperapi.QueryFrom), 10, 64)
+	q, err := keeperapi.ParseLiveQuery(r.URL.Query())
 	if i < 0 || err != nil {
 		http.Error(w, `{"error":"no such file"}`, http.StatusNotFound)
 		return
 	}
-	resp, err := a.keeper.Live(r.Context(), a.pods[i].Keeper, a.pods[i].File, from, r.URL.Query().Get(keeperapi.QueryNewest) == "1")
+	resp, err := a.keeper.Live(r.Context(), a.pods[i].Keeper, a.pods[i].File, q)
 	if err != nil {
 		http.Error(w, fmt.Sprintf(`{"error":%q}`, err), http.StatusBadGateway)
 		return

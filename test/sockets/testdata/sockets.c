@@ -363,6 +363,48 @@ static void spawn(void)
 	}
 }
 
+// Returns when all writing ends of a pipe are closed.
+static void read_all(int fd)
+{
+	char c;
+
+	while (read(fd, &c, 1) > 0)
+		;
+}
+
+// Forks for each connection, and closes it. Then the child answers more than a slow client takes at once, and ends, or with exec
+// starts a program that does not get the connection.
+static void fork_each(int exec)
+{
+	static char answer[150000];
+	int fd = bound(SOCK_STREAM, 0, base), size = 2 * sizeof(answer), c, closed[2];
+
+	setsockopt(fd, SOL_SOCKET, SO_SNDBUF, &size, sizeof(size));
+	listen(fd, 100);
+	signal(SIGCHLD, SIG_IGN);
+	start(echo_udp, bound(SOCK_DGRAM, 0, base + 1));
+	says(getpid(), base);
+	says(getpid(), base + 1);
+	ready();
+	for (;;) {
+		c = accept4(fd, 0, 0, SOCK_CLOEXEC);
+		if (pipe(closed))
+			exit(1);
+		if (!fork()) {
+			close(closed[1]);
+			read_all(closed[0]);
+			recv(c, answer, sizeof(answer), 0);
+			send(c, answer, sizeof(answer), MSG_NOSIGNAL);
+			if (exec)
+				execl("/bin/true", "true", (char *)0);
+			_exit(0);
+		}
+		close(c);
+		close(closed[0]);
+		close(closed[1]);
+	}
+}
+
 // Receives at all addresses.
 static void any(void)
 {
@@ -638,6 +680,10 @@ int main(int argc, char **argv)
 		clone_files();
 	else if (!strcmp(argv[1], "spawn"))
 		spawn();
+	else if (!strcmp(argv[1], "fork-each"))
+		fork_each(0);
+	else if (!strcmp(argv[1], "fork-each-exec"))
+		fork_each(1);
 	else if (!strcmp(argv[1], "once"))
 		once();
 	else if (!strcmp(argv[1], "ring-exec"))

@@ -1,0 +1,183 @@
+package main
+
+import (
+	"encoding/pem"
+	"io"
+	"log"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+
+	ociregistry "github.com/google/go-containerregistry/pkg/registry"
+
+	"github.com/sonde-operator/sonde/internal/wire/release"
+)
+
+// visits records which paths of a server were asked for with credentials, and without.
+type visits struct {
+	mu            sync.Mutex
+	with, without []string
+}
+
+func (v *visits) add(r *http.Request) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	if r.Header.Get("Authorization") != "" {
+		v.with = append(v.with, r.URL.Path)
+	} else {
+		v.without = append(v.without, r.URL.Path)
+	}
+}
+
+// redirecting is a server whose path /to/NAME redirects to targets[NAME]. It answers "ok" to any other path but /secret, which it forbids.
+func redirecting(tb testing.TB, start func(http.Handler) *httptest.Server, targets map[string]string) (*httptest.Server, *visits) {
+	tb.Helper()
+	v := &visits{}
+	server := start(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		v.add(r)
+		switch name, ok := strings.CutPrefix(r.URL.Path, "/to/"); {
+		case ok:
+			http.Redirect(w, r, targets[name], http.StatusFound)
+		case r.URL.Path == "/secret":
+			w.WriteHeader(http.StatusForbidden)
+		default:
+			_, _ = io.WriteString(w, "ok")
+		}
+	}))
+	tb.Cleanup(server.Close)
+	return server, v
+}
+
+// TestRedirectsOfARepository follows redirects. Only the server of the URL gets the credentials, and only by TLS.
+func TestRedirectsOfARepository(t *testing.T) {
+	for name, tc := range map[string]struct {
+		path            string
+		origin, another []string // paths that get credentials, and none
+		plain           []string // without TLS, and without credentials
+		text            string
+	}{
+		"none":                        {path: "/chart", origin: []string{"/chart"}},
+		"the same server":             {path: "/to/self", origin: []string{"/to/self", "/chart"}},
+		"another port":                {path: "/to/another", origin: []string{"/to/another"}, another: []string{"/chart"}},
+		"another port, which goes on": {path: "/to/further", origin: []string{"/to/further"}, another: []string{"/to/self", "/chart"}},
+		"without TLS":                 {path: "/to/plain", origin: []string{"/to/plain"}, plain: []string{"/chart"}},
+		"without TLS, which goes on":  {path: "/to/plainer", origin: []string{"/to/plainer"}, plain: []string{"/to/self", "/chart"}},
+		"refused there":               {path: "/to/secret", origin: []string{"/to/secret"}, another: []string{"/secret"}, text: "which gets no credentials because it is another server, and answers 403 Forbidden: set chart.url"},
+		"without end":                 {path: "/to/loop", origin: slices.Repeat([]string{"/to/loop"}, maxRedirects), text: "10 redirects"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			targets, others, plains := map[string]string{"self": "/chart", "loop": "/to/loop"}, map[string]string{"self": "/chart"}, map[string]string{"self": "/chart"}
+			another, anotherGot := redirecting(t, httptest.NewTLSServer, others)
+			plain, plainGot := redirecting(t, httptest.NewServer, plains)
+			origin, originGot := redirecting(t, httptest.NewTLSServer, targets)
+			targets["another"], targets["further"], targets["secret"] = another.URL+"/chart", another.URL+"/to/self", another.URL+"/secret"
+			targets["plain"], targets["plainer"] = plain.URL+"/chart", plain.URL+"/to/self"
+			client, err := httpClient(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: origin.Certificate().Raw}))
+			if err != nil {
+				t.Fatal(err)
+			}
+			from, err := url.Parse(origin.URL + tc.path)
+			if err != nil {
+				t.Fatal(err)
+			}
+			b, err := get(t.Context(), client, from, &credentials{"ann", "secret"}, maxIndex)
+			switch {
+			case tc.text != "" && (err == nil || !strings.Contains(err.Error(), tc.text)):
+				t.Errorf("error %v, want %q", err, tc.text)
+			case tc.text == "" && (err != nil || string(b) != "ok"):
+				t.Errorf("%q, %v; want ok", b, err)
+			}
+			for what, pair := range map[string][2][]string{
+				"the origin, with credentials":          {originGot.with, tc.origin},
+				"the origin, without":                   {originGot.without, nil},
+				"the other server, with credentials":    {anotherGot.with, nil},
+				"the other server, without":             {anotherGot.without, tc.another},
+				"the server without TLS, with":          {plainGot.with, nil},
+				"the server without TLS, without those": {plainGot.without, tc.plain},
+			} {
+				if !slices.Equal(pair[0], pair[1]) {
+					t.Errorf("%s: %v, want %v", what, pair[0], pair[1])
+				}
+			}
+		})
+	}
+}
+
+func TestIsSameOrigin(t *testing.T) {
+	for other, want := range map[string]bool{
+		"https://charts.example.com/b?c":   true,
+		"https://charts.example.com:443/":  true,
+		"https://Charts.Example.com/":      true,
+		"https://charts.example.com:8443/": false,
+		"http://charts.example.com/":       false,
+		"http://charts.example.com:443/":   false,
+		"https://a.charts.example.com/":    false,
+		"https://example.com/":             false,
+	} {
+		a, err1 := url.Parse("https://charts.example.com/a")
+		b, err2 := url.Parse(other)
+		if err1 != nil || err2 != nil {
+			t.Fatal(err1, err2)
+		}
+		if got := isSameOrigin(a, b) && isSameOrigin(b, a); got != want {
+			t.Errorf("%s: %t, want %t", other, got, want)
+		}
+	}
+}
+
+// TestRedirectsOfARegistry pulls a chart whose blobs are elsewhere, as those of most registries are. The credentials stay with the registry.
+func TestRedirectsOfARegistry(t *testing.T) {
+	for name, start := range map[string]func(http.Handler) *httptest.Server{"another port": httptest.NewTLSServer, "without TLS": httptest.NewServer} {
+		t.Run(name, func(t *testing.T) {
+			content, _ := pack(t, "1.2.0")
+			blobs := ociregistry.New(ociregistry.Logger(log.New(io.Discard, "", 0)))
+			storageGot, registryGot := &visits{}, &visits{}
+			storage := start(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				storageGot.add(r)
+				if to, ok := strings.CutPrefix(r.URL.Path, "/from"); ok { // on to another path of this server
+					http.Redirect(w, r, to, http.StatusTemporaryRedirect)
+					return
+				}
+				blobs.ServeHTTP(w, r)
+			}))
+			t.Cleanup(storage.Close)
+			server := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				if user, password, ok := r.BasicAuth(); !ok || user != "ann" || password != "secret" {
+					w.Header().Set("WWW-Authenticate", `Basic realm="charts"`)
+					w.WriteHeader(http.StatusUnauthorized)
+					return
+				}
+				registryGot.add(r)
+				if r.Method == http.MethodGet && strings.Contains(r.URL.Path, "/blobs/") {
+					http.Redirect(w, r, storage.URL+"/from"+r.URL.Path, http.StatusTemporaryRedirect)
+					return
+				}
+				blobs.ServeHTTP(w, r)
+			}))
+			t.Cleanup(server.Close)
+			c := release.Chart{CABundle: pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: server.Certificate().Raw})}
+			client, err := registryClient(c, &credentials{"ann", "secret"})
+			if err != nil {
+				t.Fatal(err)
+			}
+			ref := strings.TrimPrefix(server.URL, "https://") + "/charts/shop:1.2.0"
+			if _, err := client.Push(content, ref); err != nil {
+				t.Fatal(err)
+			}
+			pulled, err := client.Pull(ref)
+			if err != nil || string(pulled.Chart.Data) != string(content) {
+				t.Fatalf("pull: %v", err)
+			}
+			if len(storageGot.with) != 0 || len(storageGot.without) < 2 {
+				t.Errorf("the blobs' server was asked with credentials for %v, without for %v", storageGot.with, storageGot.without)
+			}
+			if len(registryGot.with) == 0 {
+				t.Error("the registry got no credentials")
+			}
+		})
+	}
+}
