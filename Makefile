@@ -327,11 +327,11 @@ test-vm: pcapfilter ## Test the agent in virtual machines with other kernels (do
 	@mkdir -p build/vm
 	go build -o build/vm/agent ./cmd/agent
 	go test -tags vm -c -o build/vm/agent.test ./cmd/agent
-	for package in trace gate keeper opener capture capture/tc node/process; do go test -c -o build/vm/$$(basename $$package).test ./agents/$$package; done
+	for package in trace gate keeper opener capture capture/processes capture/tc node/process; do go test -c -o build/vm/$$(basename $$package).test ./agents/$$package; done
 	go test -c -o build/vm/ebpffilter.test ./agents/capture/ebpffilter
 	gcc -static -O1 -o build/vm/int80 agents/trace/testdata/int80.c
 	gcc -m32 -nostdlib -static -o build/vm/i386 agents/trace/testdata/i386.S
-	gcc -static -O2 -pthread -o build/vm/sockets agents/capture/testdata/sockets.c
+	gcc -static -O2 -pthread -o build/vm/sockets test/sockets/testdata/sockets.c
 	for program in uring x32; do gcc -static -O1 -o build/vm/$$program agents/trace/testdata/$$program.c; done
 	go test -c -o build/vm/filters.test ./test/filters
 	@hack/vm/suite.sh $(VM_KERNELS)

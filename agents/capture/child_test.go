@@ -10,7 +10,7 @@ import (
 
 	"github.com/sonde-operator/sonde/agents/capture/backend"
 	"github.com/sonde-operator/sonde/test/frames"
-	"github.com/sonde-operator/sonde/test/privileged"
+	"github.com/sonde-operator/sonde/test/sockets"
 )
 
 // These variables make the test binary a capture in a process of its own, which a test kills.
@@ -23,17 +23,11 @@ const (
 	childBase    = "child"
 )
 
-// TestMain also runs the program of runGoSockets, and that process: it captures in the namespace that it inherits as file 3, until it is killed.
+// TestMain also runs that process: it captures in the namespace that it inherits as file 3, until it is killed.
 func TestMain(m *testing.M) {
-	if os.Getenv(goSockets) != "" {
-		if err := runGoSockets(os.Args[1:]); err != nil {
-			_, _ = os.Stderr.WriteString(err.Error())
-			os.Exit(1)
-		}
-	}
 	dir := os.Getenv(childDir)
 	if dir == "" {
-		os.Exit(privileged.RunOverlapping(m))
+		os.Exit(sockets.Run(m))
 	}
 	cand := all[slices.IndexFunc(all, func(w candidate) bool { return w.name == os.Getenv(childBackend) })]
 	cfg := &Config{NetNS: os.NewFile(3, "netns"), Owner: childUID, Filters: frames.OnlyDiscard(), Dir: dir, Base: childBase}

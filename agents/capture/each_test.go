@@ -36,3 +36,11 @@ func eachOf(names string) []candidate {
 	}
 	return some
 }
+
+// preferred returns the preferred backend that names processes.
+func preferred() candidate {
+	if slices.ContainsFunc(each, func(c candidate) bool { return c.name == tcx.name }) {
+		return tcx
+	}
+	return clsact
+}

@@ -11,8 +11,10 @@ import (
 // While someone reads the file, the engine says up to which time all packets are in it. It never says a time before which a packet
 // comes later. Nobody hears anything otherwise.
 func TestFollowed(t *testing.T) {
+	t.Parallel()
 	for _, cand := range each {
 		t.Run(cand.name, func(t *testing.T) {
+			t.Parallel()
 			n := newTestNet(t)
 			s := n.senderTo(t, n.target, n.peer, peerIP)
 			var followed atomic.Bool

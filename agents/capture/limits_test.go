@@ -82,6 +82,7 @@ func checkFromTheFirst(t *testing.T, numbers []uint32, lost uint64) {
 func TestFloorIsKeptUnderFlood(t *testing.T) {
 	for _, cand := range each {
 		t.Run(cand.name, func(t *testing.T) {
+			t.Parallel() // beside floods of this test alone
 			cases := map[string]struct {
 				mount func(*testing.T) string
 				floor uint64
@@ -229,6 +230,7 @@ func TestOpenBelowTheFloor(t *testing.T) {
 func TestRingOnAFullDisk(t *testing.T) {
 	for _, cand := range each {
 		t.Run(cand.name, func(t *testing.T) {
+			t.Parallel() // beside floods of this test alone
 			n := newTestNet(t)
 			refused := errors.New("no more files")
 			cases := map[string]struct {
@@ -299,6 +301,7 @@ func (m *mendedOutput) Writev(runs [][]byte) (uint64, error) {
 func TestLimitsOverSeveralInterfaces(t *testing.T) {
 	for _, cand := range each {
 		t.Run(cand.name, func(t *testing.T) {
+			t.Parallel() // beside floods of this test alone
 			n := newTestNet(t)
 			cases := map[string]Config{
 				"packets": {MaxPackets: 12345},

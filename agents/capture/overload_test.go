@@ -53,6 +53,7 @@ func TestOverloadIsCountedExactly(t *testing.T) {
 	}
 	for name, e := range engines {
 		t.Run(name, func(t *testing.T) {
+			t.Parallel() // beside floods of this test alone
 			n := newTestNet(t)
 			s := n.blind(t, 1000)
 			var g gate
@@ -109,6 +110,7 @@ func tail(found map[uint32]int, from uint32) map[uint32]int {
 func TestLimitsUnderFlood(t *testing.T) {
 	for _, cand := range each {
 		t.Run(cand.name, func(t *testing.T) {
+			t.Parallel() // beside floods of this test alone
 			n := newTestNet(t)
 			cases := map[string]struct {
 				cfg  Config

@@ -174,6 +174,7 @@ func TestRingHoldsExactlyTheNewest(t *testing.T) {
 	}
 	for _, cand := range each {
 		t.Run(cand.name, func(t *testing.T) {
+			t.Parallel() // beside floods of this test alone
 			n := newTestNet(t)
 			cases := map[string]ring{
 				"small packets": {record.Rotate{MaxBytes: record.MinRotateBytes, Files: 3}, 6000, 30},
@@ -245,6 +246,7 @@ func TestRingHoldsExactlyTheNewest(t *testing.T) {
 func TestRingWithPacketLimit(t *testing.T) {
 	for _, cand := range each {
 		t.Run(cand.name, func(t *testing.T) {
+			t.Parallel() // beside floods of this test alone
 			n := newTestNet(t)
 			const most = 12345
 			r := start(t, cand.engine(), &Config{

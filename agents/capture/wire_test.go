@@ -13,54 +13,20 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
 	"github.com/sonde-operator/sonde/agents/capture/links"
 	"github.com/sonde-operator/sonde/agents/capture/record"
 	"github.com/sonde-operator/sonde/internal/wire/pcapng"
 	"github.com/sonde-operator/sonde/test/frames"
+	"github.com/sonde-operator/sonde/test/podnet"
 	"github.com/sonde-operator/sonde/test/wireshark"
 )
 
 // sendFrames puts raw frames on the wire from the peer.
 func (n *testNet) sendFrames(t *testing.T, frames ...[]byte) {
 	t.Helper()
-	n.sendRaw(t, n.peer, "peer0", false, frames...)
-}
-
-// sendRaw puts frames on the wire by a packet socket, which may send them around the queueing discipline.
-func (n *testNet) sendRaw(t *testing.T, ns *os.File, device string, bypass bool, frames ...[]byte) {
-	t.Helper()
-	var index int
-	n.in(t, ns, func(h *netlink.Handle) error {
-		l, err := h.LinkByName(device)
-		if err == nil {
-			index = l.Attrs().Index
-		}
-		return err
-	})
-	err := links.InNetNS(int(ns.Fd()), func() error {
-		fd, err := unix.Socket(unix.AF_PACKET, unix.SOCK_RAW|unix.SOCK_CLOEXEC, 0)
-		if err != nil {
-			return err
-		}
-		defer unix.Close(fd)
-		if bypass {
-			if err := unix.SetsockoptInt(fd, unix.SOL_PACKET, unix.PACKET_QDISC_BYPASS, 1); err != nil {
-				return err
-			}
-		}
-		for _, f := range frames {
-			if err := unix.Sendto(fd, f, 0, &unix.SockaddrLinklayer{Ifindex: index}); err != nil {
-				return err
-			}
-		}
-		return nil
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	podnet.SendRaw(t, n.peer, "peer0", false, frames...)
 }
 
 func TestVLANTagsAreBackInPlace(t *testing.T) {
@@ -259,6 +225,7 @@ func stream(t *testing.T, n *testNet, data []byte) {
 func TestFileIsReadableAtAnyMoment(t *testing.T) {
 	for _, cand := range each {
 		t.Run(cand.name, func(t *testing.T) {
+			t.Parallel() // beside floods of this test alone
 			n := newTestNet(t)
 			s := n.blind(t, 1400)
 			r := start(t, cand.engine(), &Config{NetNS: n.target, Interfaces: []string{"eth0"}, Filters: frames.OnlyDiscard()})
@@ -328,8 +295,8 @@ func TestBypassIsNotSeen(t *testing.T) {
 			frame = append(frame, make([]byte, 50)...)
 			target := start(t, cand.engine(), &Config{NetNS: n.target, Interfaces: []string{"eth0"}})
 			peer := start(t, cand.engine(), &Config{NetNS: n.peer, Interfaces: []string{"peer0"}})
-			n.sendRaw(t, n.target, "eth0", false, slices.Repeat([][]byte{frame}, 10)...)
-			n.sendRaw(t, n.target, "eth0", true, slices.Repeat([][]byte{frame}, 100)...)
+			podnet.SendRaw(t, n.target, "eth0", false, slices.Repeat([][]byte{frame}, 10)...)
+			podnet.SendRaw(t, n.target, "eth0", true, slices.Repeat([][]byte{frame}, 100)...)
 			for name, tc := range map[string]struct {
 				of   *running
 				want int

@@ -9,7 +9,7 @@
  * sonde_end     tp_btf/sched_process_exit: a process has ended. If it may have sockets of its parent, claims on them stay void.
  *
  * All need Linux 5.17 (bpf_loop), and run for each process of the node. Input: the constants of processes.h. Output: records.
- * Lost: a child without a free record makes all claims void (blind). Tests: agents/capture, process_test.go.
+ * Lost: a child without a free record makes all claims void (blind). Tests: agents/capture/processes.
  */
 #ifndef SONDE_PROCESS_EVENTS_H
 #define SONDE_PROCESS_EVENTS_H

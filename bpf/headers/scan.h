@@ -7,7 +7,7 @@
  *
  * Input: scan, commit, scan_passes and the map groups. Output: a struct holding for each descriptor of a socket, claims in owners,
  * and processes that have an io_uring with files (uring_files.h). Lost: a socket without room for an owner stays unknown. Tests:
- * agents/capture, process_test.go.
+ * agents/capture/processes.
  */
 #ifndef SONDE_SCAN_H
 #define SONDE_SCAN_H

@@ -10,8 +10,8 @@
  *                received segment of the node.
  *
  * All need Linux 5.17 (bpf_loop). Input: the constants of sockets.h. Output: claims in owners. Lost: a socket that is taken by
- * pidfd_getfd(2), or given by SECCOMP_IOCTL_NOTIF_ADDFD, keeps its claim until the next scan. Tests: agents/capture,
- * process_test.go.
+ * pidfd_getfd(2), or given by SECCOMP_IOCTL_NOTIF_ADDFD, keeps its claim until the next scan. Tests:
+ * agents/capture/processes.
  */
 #ifndef SONDE_SOCKET_EVENTS_H
 #define SONDE_SOCKET_EVENTS_H

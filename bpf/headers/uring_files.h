@@ -11,7 +11,7 @@
  * Input: files that an exec keeps (process_events.h), and that a scan finds (scan.h). Output: the only process with claims, in
  * sole. Lost: an io_uring of another Pod's process; one that a process gets by pidfd_getfd(2) is noticed by the next scan; one that
  * before the capture has lost its last descriptor and works by a thread of the kernel (IORING_SETUP_SQPOLL). Tests:
- * agents/capture, process_test.go.
+ * agents/capture/processes.
  */
 #ifndef SONDE_URING_FILES_H
 #define SONDE_URING_FILES_H

@@ -37,9 +37,12 @@ for kernel in "$@"; do
 		--add build/vm/agent --env SONDE_TEST_AGENT=/vm/agent -- build/vm/agent.test -test.run '^Test(OnNode|ClockStep)$'
 	part "$kernel" "captures by ${engines[$kernel]}: packets, filters, limits, overload, interfaces that come and go; what others have attached, and what a killed capture leaves" \
 		--env "SONDE_TEST_ENGINES=${engines[$kernel]}" -- build/vm/capture.test -test.run '^Test(BlocksAreInTimeOrder|InterfaceOfAHighIndex|Engines|AutoFallsBack|PacketOnAQuiet.*|FilterAndNamedInterface|SnapLenCutsAndCounts|TwoCapturesSeeTheSame|Reasons|OpenRefuses|CloseWithoutRun|NextCapture.*|CaptureOf.*|Sweep.*|KilledAtTCX.*|KilledCapture.*|Foreign.*|CaptureIsBefore.*|LaterProgram.*|NoPlace.*|LimitsOverSeveralInterfaces|LateInterfaceThatCannot.*|DeletedInterface.*|InterfaceThat.*|OverloadIsCountedExactly|RingOfSeveralInterfaces|VLANTagsAreBackInPlace|GSOFramesAreWhole|FileIsReadableAtAnyMoment)$'
-	part "$kernel" 'the process on each packet: programs in C and Go, sockets that are older than the capture or change hands' \
+	part "$kernel" 'the process on each packet: programs in C and Go, sockets that are older than the capture' \
 		--add build/vm/sockets --env SONDE_TEST_PROGRAMS=/vm --env "SONDE_TEST_ENGINES=${engines[$kernel]}" -- \
-		build/vm/capture.test -test.run '^Test(Processes.*|PortIsUsedAgain|NoProcess|LoopbackNamesTheReceiver)$'
+		build/vm/capture.test -test.run '^TestProcesses$'
+	part "$kernel" 'the process on each packet: sockets that change hands, io_urings, forks and descriptors without end' \
+		--add build/vm/sockets --env SONDE_TEST_PROGRAMS=/vm -- \
+		build/vm/processes.test -test.run '^Test(Processes.*|PortIsUsedAgain|NoProcess|LoopbackNamesTheReceiver)$'
 	part "$kernel" 'programs of captures: their filter inlined or as a function, what wakes their reader, captures beside each other at clsact' -- build/vm/tc.test
 	part "$kernel" "probes killed at seven moments at ${bpf[$kernel]}, in a Pod and on the host network: the next probe, or a sweep, leaves no filter, discipline, program or map" \
 		--add build/vm/agent --env SONDE_TEST_AGENT=/vm/agent --env "SONDE_TEST_WANT_ENGINE=${bpf[$kernel]}" -- build/vm/agent.test -test.run '^TestKilled$'

@@ -1,4 +1,4 @@
-"""Sockets that a test knows, as mode all of sockets.c has them: sockets.py all IP4 PEER4 IP6 PEER6 PORT."""
+"""Sockets that a test knows, as mode all of test/sockets/testdata/sockets.c has them: sockets.py all IP4 PEER4 IP6 PEER6 PORT."""
 
 import os
 import socket

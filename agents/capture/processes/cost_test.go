@@ -1,10 +1,11 @@
-package capture
+package processes
 
 import (
 	"context"
 	"encoding/binary"
 	"fmt"
 	"net"
+	"os"
 	"testing"
 	"time"
 
@@ -12,8 +13,10 @@ import (
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
+	"github.com/sonde-operator/sonde/agents/capture"
 	"github.com/sonde-operator/sonde/agents/capture/backend"
 	"github.com/sonde-operator/sonde/agents/capture/links"
+	"github.com/sonde-operator/sonde/test/podnet"
 )
 
 // BenchmarkProcesses reports how long the program at ingress runs for a packet of 64 bytes by the kernel's statistics, with and
@@ -33,17 +36,17 @@ func BenchmarkProcesses(b *testing.B) {
 
 func benchmarkProcesses(b *testing.B, flows int, p *backend.Processes) {
 	b.Helper()
-	n := newTestNet(b)
-	_ = n.udp(b, n.target, "udp4", targetIP+":9")
-	c, err := tcx.engine().Open(&Config{NetNS: n.target, Dir: b.TempDir(), Base: "b", Interfaces: []string{"eth0"}, Processes: p})
+	target, peer := podnet.New(b)
+	_ = podnet.UDP(b, target, "udp4", podnet.TargetIP+":9")
+	c, err := capture.New(capture.KindBPF).Open(&capture.Config{NetNS: target, Dir: b.TempDir(), Base: "b", Interfaces: []string{"eth0"}, Processes: p})
 	if err != nil {
 		b.Fatal(err)
 	}
 	ctx, cancel := context.WithCancel(context.Background())
-	done := make(chan Result, 1)
+	done := make(chan capture.Result, 1)
 	go func() { done <- c.Run(ctx) }()
-	fd, to := n.frameSocket(b)
-	frame := udpFrame(n.mac(b, n.target, "eth0"), targetIP, 9)
+	fd, to := frameSocket(b, peer)
+	frame := udpFrame(podnet.MAC(b, target, "eth0"), podnet.TargetIP, 9)
 	before := ingressCost(b)
 	for i := 0; b.Loop(); i++ {
 		binary.BigEndian.PutUint16(frame[34:], uint16(20_000+i%flows))
@@ -65,16 +68,16 @@ func benchmarkProcesses(b *testing.B, flows int, p *backend.Processes) {
 }
 
 // frameSocket returns a socket that sends frames from the peer.
-func (n *testNet) frameSocket(b *testing.B) (fd int, to *unix.SockaddrLinklayer) {
+func frameSocket(b *testing.B, peer *os.File) (fd int, to *unix.SockaddrLinklayer) {
 	b.Helper()
-	n.in(b, n.peer, func(h *netlink.Handle) error {
+	podnet.In(b, peer, func(h *netlink.Handle) error {
 		l, err := h.LinkByName("peer0")
 		if err == nil {
 			to = &unix.SockaddrLinklayer{Ifindex: l.Attrs().Index}
 		}
 		return err
 	})
-	err := links.InNetNS(int(n.peer.Fd()), func() (err error) {
+	err := links.InNetNS(int(peer.Fd()), func() (err error) {
 		fd, err = unix.Socket(unix.AF_PACKET, unix.SOCK_RAW|unix.SOCK_CLOEXEC, 0)
 		return err
 	})
@@ -91,7 +94,7 @@ func udpFrame(to net.HardwareAddr, ip string, port uint16) []byte {
 	copy(f, to)
 	binary.BigEndian.PutUint16(f[12:], 0x0800)
 	copy(f[14:], []byte{0x45, 0, 0, 50, 0, 0, 0, 0, 64, 17})
-	copy(f[26:], net.ParseIP(peerIP).To4())
+	copy(f[26:], net.ParseIP(podnet.PeerIP).To4())
 	copy(f[30:], net.ParseIP(ip).To4())
 	binary.BigEndian.PutUint16(f[36:], port)
 	binary.BigEndian.PutUint16(f[38:], 30)

@@ -1,6 +1,7 @@
-package capture
+package sockets
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -11,11 +12,13 @@ import (
 	"time"
 )
 
-// goSockets, in the environment, makes the test binary a program with the sockets of mode all of testdata/sockets.c.
-const goSockets = "SONDE_CAPTURE_GO_SOCKETS"
+// goProgram, in the environment, makes a test binary the Go program.
+const goProgram = "SONDE_TEST_GO_SOCKETS"
 
-// runGoSockets is that program: all IP4 PEER4 IP6 PEER6 PORT. In mode spawn it also starts other programs without end.
-func runGoSockets(args []string) error {
+// runGo is that program: MODE IP4 PEER4 IP6 PEER6 PORT. It has the sockets of mode all of
+// testdata/sockets.c. In mode spawn it also starts other programs without end. It returns only an error.
+func runGo(args []string) error {
+	ctx := context.Background()
 	if len(args) != 6 {
 		return fmt.Errorf("%d arguments, want mode, two addresses of the target and the peer each, and a port", len(args))
 	}
@@ -25,8 +28,8 @@ func runGoSockets(args []string) error {
 	}
 	for v6, ip := range []string{args[1], args[3]} {
 		s := goSocket{ip: ip, peer: net.JoinHostPort(args[2+2*v6], echoPort)}
-		for i, open := range []func(port int) error{s.serveTCP, s.serveUDP, s.talkTCP, s.talkUDP, s.talkUnconnected} {
-			if err := open(base + 2*i + v6); err != nil {
+		for i, open := range []func(ctx context.Context, port int) error{s.serveTCP, s.serveUDP, s.talkTCP, s.talkUDP, s.talkUnconnected} {
+			if err := open(ctx, base+2*i+v6); err != nil {
 				return err
 			}
 		}
@@ -36,11 +39,11 @@ func runGoSockets(args []string) error {
 	}
 	spawns := args[0] == "spawn"
 	if spawns {
-		_ = exec.Command("/bin/true").Run() // before the first one Go forks a child that starts nothing, to see what the kernel can
+		_ = exec.CommandContext(ctx, "/bin/true").Run() // before the first one Go forks a child that starts nothing, to see what the kernel can
 	}
 	fmt.Println("ready")
 	for spawns {
-		_ = exec.Command("/bin/true").Run()
+		_ = exec.CommandContext(ctx, "/bin/true").Run()
 		time.Sleep(20 * time.Millisecond)
 	}
 	select {}
@@ -51,8 +54,8 @@ type goSocket struct{ ip, peer string }
 
 func (s goSocket) at(port int) string { return net.JoinHostPort(s.ip, strconv.Itoa(port)) }
 
-func (s goSocket) serveTCP(port int) error {
-	l, err := net.Listen("tcp", s.at(port))
+func (s goSocket) serveTCP(ctx context.Context, port int) error {
+	l, err := (&net.ListenConfig{}).Listen(ctx, "tcp", s.at(port))
 	if err != nil {
 		return err
 	}
@@ -68,8 +71,8 @@ func (s goSocket) serveTCP(port int) error {
 	return nil
 }
 
-func (s goSocket) serveUDP(port int) error {
-	c, err := net.ListenPacket("udp", s.at(port))
+func (s goSocket) serveUDP(ctx context.Context, port int) error {
+	c, err := (&net.ListenConfig{}).ListenPacket(ctx, "udp", s.at(port))
 	if err != nil {
 		return err
 	}
@@ -86,10 +89,10 @@ func (s goSocket) serveUDP(port int) error {
 	return nil
 }
 
-func (s goSocket) talkTCP(port int) error {
+func (s goSocket) talkTCP(ctx context.Context, port int) error {
 	local, _ := net.ResolveTCPAddr("tcp", s.at(port)) // an address of the test
 	d := net.Dialer{LocalAddr: local}
-	c, err := d.Dial("tcp", s.peer)
+	c, err := d.DialContext(ctx, "tcp", s.peer)
 	if err != nil {
 		return err
 	}
@@ -97,7 +100,7 @@ func (s goSocket) talkTCP(port int) error {
 	return nil
 }
 
-func (s goSocket) talkUDP(port int) error {
+func (s goSocket) talkUDP(_ context.Context, port int) error {
 	local, _ := net.ResolveUDPAddr("udp", s.at(port))
 	peer, _ := net.ResolveUDPAddr("udp", s.peer)
 	c, err := net.DialUDP("udp", local, peer)
@@ -108,7 +111,7 @@ func (s goSocket) talkUDP(port int) error {
 	return nil
 }
 
-func (s goSocket) talkUnconnected(port int) error {
+func (s goSocket) talkUnconnected(_ context.Context, port int) error {
 	local, _ := net.ResolveUDPAddr("udp", s.at(port))
 	peer, _ := net.ResolveUDPAddr("udp", s.peer)
 	c, err := net.ListenUDP("udp", local)
