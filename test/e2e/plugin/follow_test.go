@@ -92,6 +92,24 @@ func wantNames(t *testing.T, file string, from, to *corev1.Pod) {
 	}
 }
 
+// followUnread starts follow, whose output nobody reads but the caller.
+func followUnread(t *testing.T, pc *sondev1.PacketCapture) (cmd *exec.Cmd, out *bufio.Reader, errOut *cluster.Screen) {
+	t.Helper()
+	r, w, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = r.Close() })
+	errOut = &cluster.Screen{}
+	cmd = exec.CommandContext(t.Context(), cluster.Plugin, "follow", pc.Name, "-n", pc.Namespace)
+	cmd.Stdout, cmd.Stderr = w, errOut
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	_ = w.Close()
+	return cmd, bufio.NewReaderSize(r, 1<<16), errOut
+}
+
 // A reader that stops for half a minute loses packets of its stream, which are counted there. The file has all of them, and the sender keeps
 // its rate.
 func TestPluginFollowSlowReader(t *testing.T) {
@@ -99,20 +117,8 @@ func TestPluginFollowSlowReader(t *testing.T) {
 	sink := cluster.ReadyPods(t, cluster.Deployment(t, ns, "sink", 1, "sink"), 1)[0]
 	sender := cluster.Pod(t, ns, "sender", cluster.PodSpec("idle"))
 	pc := cluster.Capture(t, cluster.Admin, ns, sondev1.PacketCaptureSpec{TargetDeployment: "sink", Duration: "10m", Filter: fmt.Sprintf("udp port %d", cluster.UDPPort)})
-	r, w, err := os.Pipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer r.Close()
-	errOut := &cluster.Screen{}
-	cmd := exec.CommandContext(t.Context(), cluster.Plugin, "follow", pc.Name, "-n", ns)
-	cmd.Stdout, cmd.Stderr = w, errOut
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	_ = w.Close()
+	cmd, stream, errOut := followUnread(t, pc)
 	cluster.Send(t, sender, cluster.UDPAddr(sink.Status.PodIP), 1, 100)
-	stream := bufio.NewReaderSize(r, 1<<16)
 	if _, err := stream.Peek(1); err != nil {
 		t.Fatal(err)
 	}

@@ -3,7 +3,6 @@
 package plugin
 
 import (
-	"bufio"
 	"errors"
 	"fmt"
 	"io"
@@ -77,21 +76,9 @@ func TestPluginRingSlowReader(t *testing.T) {
 	sink := cluster.ReadyPods(t, cluster.Deployment(t, ns, "sink", 1, "sink"), 1)[0]
 	sender := cluster.Pod(t, ns, "sender", cluster.PodSpec("idle"))
 	pc := captureRing(t, ns, sondev1.Rotate{MaxBytes: 1 << 20, Files: 4})
-	r, w, err := os.Pipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer r.Close()
-	errOut := &cluster.Screen{}
-	cmd := exec.CommandContext(t.Context(), cluster.Plugin, "follow", pc.Name, "-n", ns)
-	cmd.Stdout, cmd.Stderr = w, errOut
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	_ = w.Close()
+	cmd, begun, errOut := followUnread(t, pc)
 	to := cluster.UDPAddr(sink.Status.PodIP)
 	cluster.Send(t, sender, to, 1, 100)
-	begun := bufio.NewReader(r)
 	if _, err := begun.Peek(4000); err != nil { // packets: what was captured before the stream began does not count as lost
 		t.Fatal(err)
 	}
