@@ -432,7 +432,8 @@ func ambiguousRows() map[string]row {
 }
 
 // ambiguousResponseRows have responses about whose end two parsers could disagree. The app keeps such a connection, and its further requests.
-// A client is cut off before the peer sees a byte: what it says next could be taken for the response to somebody else's request.
+// The carrier resets a client's connection before the peer gets a byte: the peer could take the client's next bytes for the response to
+// another request.
 func ambiguousResponseRows() map[string]row {
 	rows := map[string]row{}
 	for name, response := range map[string]string{

@@ -109,7 +109,7 @@ func (r *routing) add(to *route, port uint16) {
 	}
 }
 
-// withLive returns the routing with the same routes, of which those with these IDs are live.
+// withLive returns a copy of the routing in which the routes with these IDs are live, and the others are not.
 func (r *routing) withLive(ids []string) *routing {
 	live := map[string]bool{}
 	for _, id := range ids {

@@ -59,7 +59,7 @@ func (h *handler) liveRing(w http.ResponseWriter, r *http.Request, name string, 
 	if q.From > 0 || q.Passed > 0 { // others have no packets yet, and start with the oldest file
 		f.resume, f.number, f.at = true, number, q.From
 	}
-	files, _, err := h.results.ringAfter(base, max(f.number, 1)-1) // older files alone are those of another probe
+	files, _, err := h.results.ringAfter(base, max(f.number, 1)-1) // if all files are older, another probe wrote them
 	if err != nil {
 		h.log.Error("Listing the files of a ring failed", "file", name, "error", err)
 		refuse(w, http.StatusInternalServerError, "the files cannot be listed: see the keeper's log")

@@ -179,7 +179,7 @@ func (r *ringReader) block() bool {
 			r.passed++
 			r.packets++
 			if n := binary.BigEndian.Uint64(block[pcapng.PacketHeaderLen:]); n != r.passed {
-				r.t.Fatalf("packet %d, want %d; %d are told to be missing", n, r.passed, r.lacks)
+				r.t.Fatalf("packet %d, want %d; %d are counted as missing", n, r.passed, r.lacks)
 			}
 		}
 		return true
@@ -213,12 +213,12 @@ func (r *ringReader) drain() {
 	}
 }
 
-// end reads to the end of a capture that has ended, and checks that every packet came or is told to be missing.
+// end reads to the end of a capture that has ended, and checks that every packet came or is counted as missing.
 func (r *ringReader) end(w *ringWriter) {
 	r.t.Helper()
 	r.drain()
 	if r.passed != w.n || r.packets+r.lacks != w.n {
-		r.t.Errorf("at the end there are %d packets, and %d are told to be missing, of %d", r.packets, r.lacks, w.n)
+		r.t.Errorf("at the end there are %d packets, and %d are counted as missing, of %d", r.packets, r.lacks, w.n)
 	}
 }
 
@@ -246,7 +246,7 @@ func TestLiveRing(t *testing.T) {
 	}
 }
 
-// A writer at full speed is not held up by its readers. They miss packets, and are told the exact number.
+// A writer at full speed is not held up by its readers. They miss packets, and get their exact number.
 func TestLiveRingAtFullSpeed(t *testing.T) {
 	for name, tc := range map[string]struct {
 		files   int
@@ -344,7 +344,7 @@ func TestLiveRingResumes(t *testing.T) {
 	}
 }
 
-// A new reader starts with the oldest file, and is told what was before it. A reader of the newest packets does so, too, unless the ring
+// A new reader starts with the oldest file, and gets the number of packets before it. A reader of the newest packets does so, too, unless the ring
 // has more than it may be behind.
 func TestLiveRingFromTheOldestFile(t *testing.T) {
 	for name, tc := range map[string]struct {

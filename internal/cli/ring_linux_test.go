@@ -124,7 +124,7 @@ func TestFollowRing(t *testing.T) {
 	}
 }
 
-// A reader that loses a file while it follows is told the number of its packets.
+// A reader that loses a file while it follows gets the number of its packets.
 func TestFollowRingSlowly(t *testing.T) {
 	s := runningRing(t, 1)
 	s.rings["u1"] = slices.Concat(ringStream("web-1", 1, 1), pcapng.AppendGap(nil, &pcapng.Gap{Packets: 7, File: captureconfig.RingFile("web-1-qwer", 5)}), packets(5))

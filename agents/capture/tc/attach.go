@@ -3,9 +3,7 @@ package tc
 import (
 	"errors"
 	"fmt"
-	"maps"
 	"math"
-	"slices"
 
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/asm"
@@ -81,7 +79,14 @@ func (*tcxLinks) hidden(links.Filter) bool { return false }
 
 // beside implements attachment.
 func (a *tcxLinks) beside() bool {
-	return slices.ContainsFunc(a.links, func(l *tcxLink) bool { return slices.Contains(slices.Collect(maps.Values(l.others)), true) })
+	for _, l := range a.links {
+		for _, capture := range l.others {
+			if capture {
+				return true
+			}
+		}
+	}
+	return false
 }
 
 // newWitness binds a packet socket to an interface. Without a protocol it receives nothing.

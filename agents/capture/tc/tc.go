@@ -349,8 +349,8 @@ func (b *Backend) Reap() {
 	})
 }
 
-// minAttached is how long programs stay attached beside those of other captures. It is longer than the interval at which a capture
-// lists the programs of an interface: one that came and went between two lists would be a gap in that capture.
+// minAttached is how long programs stay attached at least if other captures are on the interface. Each capture lists an interface's
+// programs every second, and takes a program that no list has shown for a gap. On a node so busy that a list comes later, it still does.
 const minAttached = 3 * time.Second
 
 // outlastLists waits until each other capture has listed this one's programs.
