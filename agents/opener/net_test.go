@@ -12,20 +12,18 @@ import (
 	"testing"
 	"time"
 
-	"github.com/vishvananda/netlink"
-	"github.com/vishvananda/netns"
 	"golang.org/x/sys/unix"
 
 	"github.com/sonde-operator/sonde/agents/capture/links"
-	"github.com/sonde-operator/sonde/test/privileged"
+	"github.com/sonde-operator/sonde/test/podnet"
 )
 
 const (
-	podIP, podV6   = "10.78.0.1", "fd78::1"
-	nodeIP, nodeV6 = "10.78.0.2", "fd78::2"
-	appPort        = "8080"
-	otherPort      = "8081"
-	meshPort       = "15006"
+	podIP, podV6 = podnet.TargetIP, podnet.TargetV6
+	nodeIP       = podnet.PeerIP
+	appPort      = "8080"
+	otherPort    = "8081"
+	meshPort     = "15006"
 )
 
 // testNet is the network namespaces of a Pod and of its node, joined by a veth pair.
@@ -36,58 +34,14 @@ type testNet struct {
 
 func newTestNet(t *testing.T) *testNet {
 	t.Helper()
-	n := &testNet{pod: privileged.NetNS(t), node: privileged.NetNS(t)}
+	n := &testNet{}
+	n.pod, n.node = podnet.New(t)
 	var st unix.Stat_t
 	if err := unix.Fstat(int(n.pod.Fd()), &st); err != nil {
 		t.Fatal(err)
 	}
 	n.inode = st.Ino
-	n.handle(t, n.pod, func(h *netlink.Handle) error {
-		attrs := netlink.NewLinkAttrs()
-		attrs.Name = "eth0"
-		return h.LinkAdd(&netlink.Veth{LinkAttrs: attrs, PeerName: "veth0", PeerNamespace: netlink.NsFd(int(n.node.Fd()))})
-	})
-	n.up(t, n.pod, "lo")
-	n.up(t, n.node, "lo")
-	n.up(t, n.pod, "eth0", podIP+"/24", podV6+"/64")
-	n.up(t, n.node, "veth0", nodeIP+"/24", nodeV6+"/64")
 	return n
-}
-
-func (n *testNet) handle(t *testing.T, ns *os.File, fn func(*netlink.Handle) error) {
-	t.Helper()
-	h, err := netlink.NewHandleAt(netns.NsHandle(ns.Fd()), unix.NETLINK_ROUTE)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer h.Close()
-	if err := fn(h); err != nil {
-		t.Fatal(err)
-	}
-}
-
-func (n *testNet) up(t *testing.T, ns *os.File, name string, addrs ...string) {
-	t.Helper()
-	n.handle(t, ns, func(h *netlink.Handle) error {
-		l, err := h.LinkByName(name)
-		if err != nil {
-			return err
-		}
-		if err := h.LinkSetUp(l); err != nil {
-			return err
-		}
-		for _, s := range addrs {
-			a, err := netlink.ParseAddr(s)
-			if err != nil {
-				return err
-			}
-			a.Flags = unix.IFA_F_NODAD
-			if err := h.AddrAdd(l, a); err != nil {
-				return fmt.Errorf("add %s to %s: %w", s, name, err)
-			}
-		}
-		return nil
-	})
 }
 
 // inNS calls fn in a namespace.

@@ -17,7 +17,7 @@ import (
 	"github.com/sonde-operator/sonde/agents/node/process"
 	"github.com/sonde-operator/sonde/agents/opener/steer"
 	"github.com/sonde-operator/sonde/internal/wire/handover"
-	"github.com/sonde-operator/sonde/test/privileged"
+	"github.com/sonde-operator/sonde/test/podnet"
 )
 
 // absent is a target without a network namespace of its own.
@@ -118,7 +118,6 @@ func TestReadyFollowsNoLink(t *testing.T) {
 
 // An ended connection keeps its port for a minute (TIME_WAIT), but dials do not run out of ports.
 func TestDialsOutnumberPorts(t *testing.T) {
-	privileged.Need(t)
 	n := newTestNet(t)
 	inNS(t, n.pod, func() error { return os.WriteFile(portRange, []byte("40000 40031"), 0o600) })
 	n.app(t, "APP", appPort)
@@ -138,9 +137,8 @@ func TestDialsOutnumberPorts(t *testing.T) {
 
 // A dial to an address with a scope comes from this address.
 func TestDialLinkLocal(t *testing.T) {
-	privileged.Need(t)
 	n := newTestNet(t)
-	n.up(t, n.pod, "eth0", "fe80::78/64")
+	podnet.Up(t, n.pod, "eth0", "fe80::78/64")
 	n.app(t, "APP", appPort)
 	p := openPod(t, n)
 	if err := p.Steer(8080, true); err != nil {
@@ -169,7 +167,6 @@ func TestDialLinkLocal(t *testing.T) {
 
 // A dial ends with its context when the app does not accept.
 func TestDialTimeout(t *testing.T) {
-	privileged.Need(t)
 	n := newTestNet(t)
 	p := openPod(t, n)
 	fd, err := p.socket(unix.AF_INET)

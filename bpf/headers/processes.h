@@ -279,7 +279,13 @@ static __always_inline struct process *take_record(__u32 *slot)
 	return p;
 }
 
-/* Returns the record of a process, which may be new; zero if none is free. */
+/* Whether the last thread of a process has ended or ends. */
+static __always_inline bool has_ended(struct task_struct___process *t)
+{
+	return BPF_CORE_READ(t, signal, live.counter) <= 0;
+}
+
+/* Returns the record of a process, which may be new; zero if none is free, or if the process has ended and has none. */
 static __always_inline struct process *process_of(struct task_struct___process *t)
 {
 	__u64 start = BPF_CORE_READ(t, group_leader, start_time);
@@ -298,8 +304,17 @@ static __always_inline struct process *process_of(struct task_struct___process *
 		return 0;
 	p->tgid = tgid;
 	p->start = start;
-	if (!bpf_map_update_elem(&processes, &tgid, &slot, 1)) /* BPF_NOEXIST */
-		return p;
+	if (!bpf_map_update_elem(&processes, &tgid, &slot, 1)) { /* BPF_NOEXIST */
+		/*
+		 * A scan finds a process until its files are closed. If the process has ended before, nothing else frees the record
+		 * (sonde_end). As the result is used, this is a full barrier between the update and the look.
+		 */
+		if (!__sync_fetch_and_add(&p->used, 0) || !has_ended(t))
+			return p;
+		if (!bpf_map_delete_elem(&processes, &tgid))
+			p->used = 0;
+		return 0;
+	}
 	p->used = 0; /* another thread was faster */
 	known = bpf_map_lookup_elem(&processes, &tgid);
 	return known ? record_at(*known) : 0;
@@ -393,7 +408,7 @@ static __always_inline __u64 claim_of(struct task_struct___process *t)
 		return REASON_OUTSIDE;
 	p = process_of(t);
 	if (!p)
-		return REASON_TOO_MANY;
+		return has_ended(t) ? REASON_ENDED : REASON_TOO_MANY;
 	if (!p->named || p->uid != BPF_CORE_READ(t, group_leader, real_cred, euid.val))
 		refresh(p, t);
 	if (!p->named) /* another thread writes the options at this moment */

@@ -84,6 +84,8 @@ int sonde_scan(struct bpf_iter__task_file *ctx)
 	if (!o->claim)
 		o->claim = REASON_UNSEEN;
 	h.claim = claim_of(t);
+	if (h.claim == REASON_ENDED) /* it closes the socket, and uses it no more */
+		return 0;
 	see(o, h.socket, h.claim);
 	p = record_at(slot_of(h.claim));
 	if (p && h.claim >= FIRST_PROCESS && p->scan != scan) {

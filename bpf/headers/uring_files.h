@@ -98,11 +98,20 @@ static __always_inline void note_ring(struct process *p)
 	void_others(p ? (__u32)p->claim : NO_PROCESS);
 }
 
+/* Notes that a scan has found an io_uring with registered files at a process. */
+static __always_inline void see_ring(struct task_struct___process *t)
+{
+	struct process *p = process_of(t);
+
+	if (p || !has_ended(t))
+		note_ring(p);
+}
+
 /* Notes a file of a process in a scan, if it is an io_uring with registered files. */
 static __always_inline void see_uring(struct task_struct___process *t, struct file___uring *f)
 {
 	if (is_uring(f) && is_pods(t) && has_files(BPF_CORE_READ(f, private_data)))
-		note_ring(process_of(t));
+		see_ring(t);
 }
 
 /*
@@ -118,11 +127,12 @@ int BPF_PROG(sonde_register, void *ring, unsigned int opcode, unsigned int files
 	if (!files || !is_pods(t))
 		return 0;
 	p = process_of(t);
-	if (p)
+	if (p) {
 		p->rings = 1;	/* before sole changes, so that a scan which begins meanwhile finds it */
-	else
-		blind = true;
-	note_ring(p);
+		note_ring(p);
+	} else {
+		void_all();
+	}
 	return 0;
 }
 
@@ -141,7 +151,7 @@ static __always_inline void see_registered(struct task_struct___process *t)
 		bpf_probe_read_kernel(&f, sizeof(f), (void *)c + bpf_core_field_offset(struct io_uring_task___registered, registered_rings) +
 				      i * sizeof(f));
 		if (f && has_files(BPF_CORE_READ(f, private_data)))
-			note_ring(process_of(t));
+			see_ring(t);
 	}
 }
 

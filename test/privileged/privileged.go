@@ -26,7 +26,7 @@ func Need(tb testing.TB) {
 }
 
 // overlapping is how many parallel tests run at a time. Each has some 100 MiB under the race detector.
-const overlapping = 4
+const overlapping = 6
 
 // RunOverlapping runs the tests of a package whose parallel tests mostly wait until the kernel has made or removed namespaces, programs
 // and sockets. So as many run at a time on one processor as on many, unless -test.parallel says otherwise.

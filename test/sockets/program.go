@@ -59,16 +59,19 @@ func (s goSocket) serveTCP(ctx context.Context, port int) error {
 	if err != nil {
 		return err
 	}
-	go func() {
-		for {
-			c, err := l.Accept()
-			if err != nil {
-				return
-			}
-			go func() { _, _ = io.Copy(c, c); _ = c.Close() }()
-		}
-	}()
+	go echoTCP(l)
 	return nil
+}
+
+// echoTCP sends back what each connection brings, until the listener is closed.
+func echoTCP(l net.Listener) {
+	for {
+		c, err := l.Accept()
+		if err != nil {
+			return
+		}
+		go func() { _, _ = io.Copy(c, c); _ = c.Close() }()
+	}
 }
 
 func (s goSocket) serveUDP(ctx context.Context, port int) error {
@@ -76,17 +79,20 @@ func (s goSocket) serveUDP(ctx context.Context, port int) error {
 	if err != nil {
 		return err
 	}
-	go func() {
-		b := make([]byte, 2000)
-		for {
-			n, from, err := c.ReadFrom(b)
-			if err != nil {
-				return
-			}
-			_, _ = c.WriteTo(b[:n], from)
-		}
-	}()
+	go echoUDP(c)
 	return nil
+}
+
+// echoUDP sends back each datagram, until the socket is closed.
+func echoUDP(c net.PacketConn) {
+	b := make([]byte, 2000)
+	for {
+		n, from, err := c.ReadFrom(b)
+		if err != nil {
+			return
+		}
+		_, _ = c.WriteTo(b[:n], from)
+	}
 }
 
 func (s goSocket) talkTCP(ctx context.Context, port int) error {

@@ -39,7 +39,7 @@ var program struct {
 	built bool
 }
 
-// Run runs the tests of a package, four at a time, for its TestMain. In the process of RunGo it runs the Go program.
+// Run runs the tests of a package, several at a time, for its TestMain. In the process of RunGo it runs the Go program.
 func Run(m *testing.M) int {
 	if os.Getenv(goProgram) != "" {
 		_, _ = os.Stderr.WriteString(runGo(os.Args[1:]).Error())
@@ -106,17 +106,7 @@ func New(tb testing.TB) *World {
 
 // serveEcho answers everything at an address of the peer.
 func (w *World) serveEcho(addr string) {
-	u := podnet.UDP(w.tb, w.Peer, "udp", addr)
-	go func() {
-		b := make([]byte, 2000)
-		for {
-			n, from, err := u.ReadFromUDPAddrPort(b)
-			if err != nil {
-				return
-			}
-			_, _ = u.WriteToUDPAddrPort(b[:n], from)
-		}
-	}()
+	go echoUDP(podnet.UDP(w.tb, w.Peer, "udp", addr))
 	var l net.Listener
 	err := links.InNetNS(int(w.Peer.Fd()), func() (err error) {
 		l, err = (&net.ListenConfig{}).Listen(w.tb.Context(), "tcp", addr)
@@ -126,15 +116,7 @@ func (w *World) serveEcho(addr string) {
 		w.tb.Fatal(err)
 	}
 	w.tb.Cleanup(func() { _ = l.Close() })
-	go func() {
-		for {
-			c, err := l.Accept()
-			if err != nil {
-				return
-			}
-			go func() { _, _ = io.Copy(c, c); _ = c.Close() }()
-		}
-	}()
+	go echoTCP(l)
 }
 
 // Run starts a program in the Pod, and returns when its sockets are open. The program gets the addresses and the port as its last

@@ -5,12 +5,18 @@ import (
 	"encoding/binary"
 	"errors"
 	"io"
+	"log/slog"
 	"runtime"
 	"testing"
 	"time"
 
+	"github.com/cilium/ebpf"
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
+
+	"github.com/sonde-operator/sonde/agents/capture/backend"
+	"github.com/sonde-operator/sonde/internal/wire/pcapng"
+	"github.com/sonde-operator/sonde/test/sockets"
 )
 
 func TestSharedSockets(t *testing.T) {
@@ -110,6 +116,54 @@ func TestPassesTakeEffectLater(t *testing.T) {
 	} {
 		if got := s.effective(start.Add(step.at), step.passes); got != step.want {
 			t.Errorf("after %v: %d passes, want %d", step.at, got, step.want)
+		}
+	}
+}
+
+// A scan that finds a process after its end, when its files are still open, leaves no record of it: nothing would free that one.
+func TestScanOfEndingProcesses(t *testing.T) {
+	w := sockets.New(t)
+	ns, err := identify(int(w.Target.Fd()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	p, err := newPrograms(1<<20, snapLen)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = p.close() }()
+	log := slog.New(slog.DiscardHandler)
+	p.processes = processConstants(w.Processes(), ns)
+	all, err := backend.Filter(nil, pcapng.LinkTypeEthernet, snapLen)
+	if err := errors.Join(err, p.load(pcapng.LinkTypeEthernet, all, log)); err != nil {
+		t.Fatal(err)
+	}
+	objects := p.of[pcapng.LinkTypeEthernet]
+	a, err := follow(&backend.Config{Processes: w.Processes(), Log: log}, objects)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = a.close() }()
+	for range 20 {
+		program := w.Run(7000, w.Program, "large")
+		ended := make(chan error)
+		go func() {
+			_ = program.Process.Kill()
+			ended <- program.Wait()
+		}()
+		for running := true; running; {
+			if err := a.scans.scan(time.Now().Add(time.Minute)); err != nil {
+				t.Fatal(err)
+			}
+			select {
+			case <-ended:
+				running = false
+			default:
+			}
+		}
+		var slot uint32
+		if err := objects.Maps[namedMapProcesses].Lookup(uint32(program.Process.Pid), &slot); !errors.Is(err, ebpf.ErrKeyNotExist) {
+			t.Errorf("process %d has ended, and has record %d (error %v)", program.Process.Pid, slot, err)
 		}
 	}
 }

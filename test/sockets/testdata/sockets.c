@@ -406,6 +406,20 @@ static void fork_each(int exec)
 	}
 }
 
+// Has a socket, and memory that takes the kernel some time to free.
+static void large(void)
+{
+	size_t size = 256 << 20;
+	char *memory = mmap(0, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+
+	madvise(memory, size, MADV_NOHUGEPAGE);
+	memset(memory, 1, size);
+	bound(SOCK_DGRAM, 0, base);
+	says(getpid(), base);
+	ready();
+	pause();
+}
+
 // Receives at all addresses.
 static void any(void)
 {
@@ -687,6 +701,8 @@ int main(int argc, char **argv)
 		all();
 	else if (!strcmp(argv[1], "sandbox"))
 		sandbox();
+	else if (!strcmp(argv[1], "large"))
+		large();
 	else if (!strcmp(argv[1], "any"))
 		any();
 	else if (!strcmp(argv[1], "pass"))
