@@ -43,7 +43,8 @@ for kernel in "$@"; do
 	part "$kernel" 'the process on each packet: sockets that change hands, io_urings, forks and descriptors without end' \
 		--add build/vm/sockets --env SONDE_TEST_PROGRAMS=/vm -- \
 		build/vm/processes.test -test.run '^Test(Processes.*|PortIsUsedAgain|NoProcess|LoopbackNamesTheReceiver)$'
-	part "$kernel" 'programs of captures: their filter inlined or as a function, what wakes their reader, captures beside each other at clsact' -- build/vm/tc.test
+	part "$kernel" 'programs of captures: their filter inlined or as a function, what wakes their reader, captures beside each other at clsact; scans beside processes that end' \
+		--add build/vm/sockets --env SONDE_TEST_PROGRAMS=/vm -- build/vm/tc.test
 	part "$kernel" "probes killed at seven moments at ${bpf[$kernel]}, in a Pod and on the host network: the next probe, or a sweep, leaves no filter, discipline, program or map" \
 		--add build/vm/agent --env SONDE_TEST_AGENT=/vm/agent --env "SONDE_TEST_WANT_ENGINE=${bpf[$kernel]}" -- build/vm/agent.test -test.run '^TestKilled$'
 	part "$kernel" "the search for a target's processes" -- build/vm/process.test
