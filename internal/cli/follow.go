@@ -112,7 +112,7 @@ func printFollowed(w io.Writer, r follow.Result, ring bool, download string) err
 		fmt.Fprintf(w, "%d packets are not in the stream, because its reader was slow\n", r.Skipped)
 	}
 	if r.Waited > 0 {
-		fmt.Fprintf(w, "%d packets are not in the stream, because their Pods had to wait for a place\n", r.Waited)
+		fmt.Fprintf(w, "%d packets are not in the stream, because their Pods had to wait for a place or a connection\n", r.Waited)
 	}
 	incomplete := r.Skipped > 0 || r.Waited > 0 || r.Abandoned
 	if incomplete || r.Earlier > 0 {

@@ -94,11 +94,15 @@ func (c *interceptCommand) run(ctx context.Context, target string) error {
 	if err != nil {
 		return err
 	}
-	interrupted := c.plugin.interrupts.claim()
+	interrupted, address := c.plugin.interrupts.claim(), intercept.Address(object)
 	if err := conn.client.Create(ctx, object); err != nil {
 		return &targetError{err, cmp.Or(c.request.TargetNamespace, conn.namespace)}
 	}
 	i := &runningIntercept{plugin: c.plugin, conn: conn, identity: identity, object: object, interrupted: interrupted}
+	if got := intercept.Address(object); got != address {
+		err := fmt.Errorf("the cluster changed the address of your process from %s to %s, which the plugin does not connect to: ask your cluster's admins for the webhook that changes InterceptRequests", address, got)
+		return errors.Join(err, i.remove(ctx, false))
+	}
 	return i.run(ctx)
 }
 

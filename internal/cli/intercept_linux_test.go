@@ -45,6 +45,8 @@ type interceptCluster struct {
 	refuse   error // answers requests to create
 	proxyErr error // answers services/proxy
 	noDelete bool
+	// mutate changes the object before it exists, as a webhook does.
+	mutate func(*v1alpha1.InterceptRequest)
 	// onCreate changes the new object, as the operator does.
 	onCreate func(*v1alpha1.InterceptRequest)
 
@@ -254,6 +256,9 @@ func (c *interceptCluster) create(w http.ResponseWriter, r *http.Request) {
 	o.UID = "uid-1"
 	o.CreationTimestamp = metav1.Now()
 	o.Annotations = map[string]string{v1alpha1.AnnotationRequester: `{"requester":{"username":"alice"}}`}
+	if c.mutate != nil {
+		c.mutate(o)
+	}
 	c.objects[o.Name] = o
 	c.change(o)
 	answerJSON(w, http.StatusCreated, o)
@@ -544,6 +549,18 @@ func TestInterceptOfNothing(t *testing.T) {
 	}
 	r.signals <- os.Interrupt
 	r.await(t, report.ExitOK)
+}
+
+// The plugin connects to no address that the user did not give, also if a webhook of the cluster has changed the InterceptRequest.
+func TestInterceptOfAnotherAddress(t *testing.T) {
+	c := newInterceptCluster(t)
+	c.mutate = func(o *v1alpha1.InterceptRequest) { o.Spec.DestinationIP = "127.0.0.2" }
+	r := c.start("intercept", "web", "--port", "8080", "--to", "127.0.0.1:1")
+	r.await(t, report.ExitError)
+	r.errOut.await(t, "the cluster changed the address of your process from 127.0.0.1:1 to 127.0.0.2:1")
+	if c.left() != 0 {
+		t.Error("the InterceptRequest is still there")
+	}
 }
 
 func TestInterceptsAndDown(t *testing.T) {

@@ -293,7 +293,7 @@ func TestFollowWaitsForAPlace(t *testing.T) {
 	s.later("packetcaptures/web", func(c v1alpha1.Capture) { c.CaptureStatus().Phase = v1alpha1.PhaseCompleted })
 	r.await(t, report.ExitIncomplete)
 	for _, want := range []string{
-		"6 packets are not in the stream, because their Pods had to wait for a place\n", "To save all packets:\n  kubectl sonde download web -n shop\n",
+		"6 packets are not in the stream, because their Pods had to wait for a place or a connection\n", "To save all packets:\n  kubectl sonde download web -n shop\n",
 	} {
 		if !strings.Contains(r.errOut.String(), want) {
 			t.Errorf("no %q in\n%s", want, r.errOut)

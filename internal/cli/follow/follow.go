@@ -70,7 +70,7 @@ type Result struct {
 	// Read packets, by the UID of their Pod.
 	Read map[string]int64
 	// Packets that are in the files, but not in the stream: Skipped because its reader was slow, Waited because their Pod waited for its
-	// place, Earlier because they were captured before the stream began.
+	// place or a connection, Earlier because they were captured before the stream began.
 	Skipped, Waited, Earlier uint64
 	// Abandoned says that the last packets did not come in time.
 	Abandoned bool

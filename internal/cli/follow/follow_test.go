@@ -231,12 +231,14 @@ func TestGaps(t *testing.T) {
 		known     int64  // packets in the file when the stream learned of it
 		before    uint64 // packets of the gap before the first packet
 		waited    bool
+		current   bool // the stream had all packets before that gap
 		want      Result
 	}{
 		"behind at once":             {before: 7, want: Result{Earlier: 7, Skipped: 5}},
 		"after waiting":              {known: 4, before: 7, waited: true, want: Result{Earlier: 4, Waited: 3, Skipped: 5}},
 		"after waiting a little":     {known: 10, before: 7, waited: true, want: Result{Earlier: 7, Skipped: 5}},
 		"a new Pod after waiting":    {before: 7, waited: true, want: Result{Waited: 7, Skipped: 5}},
+		"later than the stream":      {known: 4, before: 7, current: true, want: Result{Skipped: 12}},
 		"from the start":             {fromStart: true, known: 4, before: 7, want: Result{Skipped: 12}},
 		"from the start, by waiting": {fromStart: true, known: 4, before: 7, waited: true, want: Result{Waited: 7, Skipped: 5}},
 	} {
@@ -247,6 +249,9 @@ func TestGaps(t *testing.T) {
 			u.Account.Packets = tc.known
 			w.Update(u)
 			a := w.join("a")
+			if tc.current {
+				a.w.Until(5)
+			}
 			a.w.Gap(tc.before-1, tc.waited)
 			a.w.Gap(1, tc.waited)
 			w.write(a, packet(10))

@@ -168,12 +168,13 @@ func (s *Stream) add(p *pod, b *pcapng.Packet) error {
 	return nil
 }
 
-// Until notes that all packets up to a time have come. Those that this lets leave do so at once.
+// Until notes that all packets up to a time have come, so that later ones are not from before the stream. Those packets that this lets
+// leave do so at once.
 func (p *pod) Until(at uint64) {
 	s := p.stream
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	p.progress.until = at
+	p.progress.until, p.began = at, true
 	if first, ok := s.queue.First(); !ok || first > s.sources.complete(time.Now()) {
 		return
 	}

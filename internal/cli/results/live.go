@@ -67,7 +67,7 @@ func (f *liveStream) run(ctx context.Context) error {
 		if f.at > before || f.file != file {
 			pause = c.timing.Pause
 		}
-		f.waited = f.waited || !f.began
+		f.waited = f.waited || !f.packets
 		waited, err := c.awaitPlace(ctx, err, 0)
 		if err == nil && waited == 0 {
 			err = wait(ctx, pause)
@@ -104,7 +104,8 @@ type liveStream struct {
 	sink         BlockSink // of LiveBlocks
 	at           int64     // offset of the next byte in the file
 	began        bool      // a part of a file came
-	waited       bool      // an attempt failed before
+	packets      bool      // a packet came
+	waited       bool      // an attempt failed before the first packet
 
 	// ring is what the names of a ring's files have in common; empty for a single file. The file has this number, and the capture has
 	// passed so many packets before the next byte: they came, or are missing. The keeper has named the file of this attempt.
@@ -184,6 +185,7 @@ func (f *liveStream) copyBlock(block []byte) error {
 			f.sink.Gap(gap.Packets, f.waited)
 		}
 	case pcapng.IsPacket(block):
+		f.packets = true
 		f.passed++
 	}
 	f.began = f.began || size > 0

@@ -178,7 +178,7 @@ func TestLiveBlocks(t *testing.T) {
 	}
 }
 
-// A gap says whether the stream waited for a place before its first block, and not whether it lost its connection later.
+// A gap says whether the stream waited for a place or a connection before its first packet, and not whether it lost its connection later.
 func TestGapAfterWaiting(t *testing.T) {
 	gap := pcapng.AppendGap(nil, &pcapng.Gap{Bytes: 100, Packets: 7})
 	for name, tc := range map[string]struct {
@@ -186,8 +186,13 @@ func TestGapAfterWaiting(t *testing.T) {
 		want  []bool
 	}{
 		"no place at first": {func(w http.ResponseWriter) { refuse(w, http.StatusTooManyRequests, "this user has 16 streams open") }, []bool{true}},
-		"no connection later": {func(w http.ResponseWriter) {
+		"no connection before the first packet": {func(w http.ResponseWriter) {
 			_, _ = w.Write(gap)
+			w.(http.Flusher).Flush()
+			panic(http.ErrAbortHandler)
+		}, []bool{false, true}},
+		"no connection later": {func(w http.ResponseWriter) {
+			_, _ = w.Write(slices.Concat(gap, pcapng.AppendPacket(nil, &pcapng.Packet{Data: []byte("data"), Length: 4})))
 			w.(http.Flusher).Flush()
 			panic(http.ErrAbortHandler)
 		}, []bool{false, false}},
