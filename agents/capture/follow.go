@@ -11,7 +11,7 @@ import (
 // followInterval is how often packets are written while someone reads the file.
 const followInterval = 25 * time.Millisecond
 
-// horizon is the time up to which all packets were read when the recorder had taken so many bytes.
+// horizon is the time up to which all packets were read when the recorder had taken so many bytes in all.
 type horizon struct{ time, taken uint64 }
 
 // serve writes the packets of the last Read for those who read the file while it grows, at most every followInterval, and says up to

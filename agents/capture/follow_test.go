@@ -1,10 +1,14 @@
 package capture
 
 import (
+	"log/slog"
 	"sync/atomic"
 	"testing"
 	"time"
 
+	"github.com/sonde-operator/sonde/agents/capture/backend"
+	"github.com/sonde-operator/sonde/agents/capture/record"
+	"github.com/sonde-operator/sonde/internal/wire/pcapng"
 	"github.com/sonde-operator/sonde/test/frames"
 )
 
@@ -42,5 +46,49 @@ func TestFollowed(t *testing.T) {
 			await(t, "a later time without packets", func() bool { return horizon.Load() > quiet })
 			r.stop()
 		})
+	}
+}
+
+// readAll is a backend that has read all packets up to now.
+type readAll struct{ backend.Backend }
+
+func (readAll) ReadTo() uint64 { return uint64(time.Now().UnixNano()) }
+
+// A ring that goes on to its next file while packets wait to be written soon says that they are in the files.
+func TestFollowedBeyondAFile(t *testing.T) {
+	t.Parallel()
+	ring := &record.Rotate{MaxBytes: 1 << 20, Files: 3}
+	rec := record.New(&record.Config{SnapLen: 1 << 16, Rotate: ring, MaxBytes: 3 << 20, Dir: t.TempDir(), Base: "web", FileMode: 0o600},
+		slog.New(slog.DiscardHandler), record.CreateFile)
+	if err := rec.Open(); err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = rec.Close() }()
+	desc := pcapng.AppendInterface(nil, &pcapng.Interface{Name: "eth0", LinkType: pcapng.LinkTypeEthernet, SnapLen: 1 << 16})
+	if _, err := rec.Add(desc, record.InterfaceAccount{Name: "eth0", LinkType: pcapng.LinkTypeEthernet}); err != nil {
+		t.Fatal(err)
+	}
+	var complete uint64
+	s := &session{rec: rec, backend: readAll{}, cfg: Config{Complete: func(at uint64) { complete = at }}}
+	write := func(packets int) {
+		var b record.Batch
+		for range packets {
+			at := uint64(time.Now().UnixNano())
+			block := pcapng.AppendPacket(nil, &pcapng.Packet{Time: at, Length: 1000, Data: make([]byte, 1000)})
+			b.Append(block)
+			b.Count(0, uint64(len(block)), at, 1000, 1000)
+		}
+		rec.Write(&b)
+	}
+	for round := range 20 {
+		write(900)                // most of a file, more than is written at once
+		s.serve(time.Millisecond) // notes the time, and begins to write
+		write(200)                // more than the file has room for
+		now := uint64(time.Now().UnixNano())
+		for end := time.Now().Add(10 * time.Second); complete < now; time.Sleep(s.serve(time.Millisecond)) {
+			if time.Now().After(end) {
+				t.Fatalf("round %d: within 10 s nothing says that the packets are in the files", round)
+			}
+		}
 	}
 }

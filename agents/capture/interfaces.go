@@ -46,7 +46,13 @@ func (s *session) attachAll(existing []links.Link) error {
 // linkChanged attaches to a new interface and stops capturing a deleted one.
 func (s *session) linkChanged(l *links.Link) error {
 	for _, src := range s.sources {
-		if src.iface.Account.Index != l.Index || src.iface.Account.Gone {
+		if src.iface.Account.Index != l.Index {
+			continue
+		}
+		if src.late && l.Gone {
+			s.noteEarlier(src, l)
+		}
+		if src.iface.Account.Gone {
 			continue
 		}
 		if l.Gone {
@@ -278,7 +284,7 @@ func (s *session) start(src *source) error {
 	account := &src.iface.Account
 	err := src.Start(src.iface)
 	if isGone(err) {
-		account.Gone = true
+		src.late, account.Gone = s.attached, true
 		return src.stop()
 	}
 	if err != nil && s.attached { // as in attach; the file has its description already
@@ -289,7 +295,41 @@ func (s *session) start(src *source) error {
 	if err != nil {
 		return fmt.Errorf("attach to %s: %w", account.Name, err)
 	}
+	if s.attached {
+		s.countEarlier(src)
+	}
 	return nil
+}
+
+// countEarlier asks the kernel whether packets have passed an interface that appeared during the capture before the capture was attached
+// to it. If the interface is gone, the message of its end will say that.
+func (s *session) countEarlier(src *source) {
+	account := &src.iface.Account
+	var found []links.Link
+	err := links.InNetNS(s.netns, func() (err error) {
+		found, err = links.Count(account.Index)
+		return err
+	})
+	switch {
+	case err != nil:
+		s.missUnlessNode(account, "not known whether packets passed it before the capture was attached to it: "+err.Error())
+	case len(found) == 0:
+		src.late = true
+	default:
+		s.noteEarlier(src, &found[0])
+	}
+}
+
+// noteEarlier notes that packets may have passed a source's interface before the capture was attached to it, if its counters say that
+// some have passed.
+func (s *session) noteEarlier(src *source, l *links.Link) {
+	src.late = false
+	if l.Packets == 0 {
+		return
+	}
+	account := &src.iface.Account
+	s.cfg.Log.Warn("Packets of a new interface were missed", "interface", account.Name, "packets", l.Packets)
+	s.missUnlessNode(account, fmt.Sprintf("up to %d packets passed it before the capture was attached to it", l.Packets))
 }
 
 // isGone reports whether an interface does not exist any more.

@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"net"
 	"os"
+	"slices"
 	"strings"
 	"testing"
 
@@ -21,6 +22,7 @@ import (
 	"github.com/sonde-operator/sonde/agents/node/recording"
 	"github.com/sonde-operator/sonde/internal/wire/pcapng"
 	"github.com/sonde-operator/sonde/test/frames"
+	"github.com/sonde-operator/sonde/test/podnet"
 	"github.com/sonde-operator/sonde/test/wireshark"
 )
 
@@ -28,13 +30,20 @@ import (
 func (n *testNet) addVeth(t *testing.T) {
 	t.Helper()
 	const name = "net1"
+	n.addDown(t, name)
+	n.up(t, n.peer, name+"-p", "10.78.0.2/24")
+	n.up(t, n.target, name, "10.78.0.1/24")
+}
+
+// addDown makes an interface that is down. It sends its packets to the peer's namespace.
+func (n *testNet) addDown(t *testing.T, name string) {
+	t.Helper()
 	n.in(t, n.target, func(h *netlink.Handle) error {
 		attrs := netlink.NewLinkAttrs()
 		attrs.Name = name
 		return h.LinkAdd(&netlink.Veth{LinkAttrs: attrs, PeerName: name + "-p", PeerNamespace: netlink.NsFd(int(n.peer.Fd()))})
 	})
-	n.up(t, n.peer, name+"-p", "10.78.0.2/24")
-	n.up(t, n.target, name, "10.78.0.1/24")
+	n.up(t, n.peer, name+"-p")
 }
 
 func (n *testNet) remove(t *testing.T, name string) {
@@ -65,7 +74,7 @@ func (n *testNet) setUp(t *testing.T, name string, up bool) {
 func captures(name string) func(record.Account) bool {
 	return func(a record.Account) bool {
 		for _, i := range a.Interfaces {
-			if i.Name == name && i.Note == "" {
+			if i.Name == name && i.LinkType == pcapng.LinkTypeEthernet { // others are left out
 				return true
 			}
 		}
@@ -99,6 +108,44 @@ func TestLateInterfaceIsCaptured(t *testing.T) {
 				t.Errorf("interfaces %+v, account %+v", f.ifaces, res.Account.Interfaces)
 			}
 			wireshark.Run(t, "capinfos", all.path)
+		})
+	}
+}
+
+// Packets that pass a new interface before the capture is attached to it are missing, and the account says so, also if the interface is
+// gone by then. An interface without such packets is no gap.
+func TestPacketsBeforeTheCaptureIsAttached(t *testing.T) {
+	t.Parallel()
+	const interfaces, packets = 5, 50
+	frame := append(slices.Repeat([]byte{0xff}, 6), 2, 0, 0, 0, 0, 1, 0x88, 0xb6) // a local experimental protocol
+	for _, cand := range each {
+		t.Run(cand.name, func(t *testing.T) {
+			n := newTestNet(t)
+			r := start(t, cand.engine(), &Config{NetNS: n.target})
+			n.addDown(t, "late0")
+			r.until("late0", captures("late0"))
+			n.remove(t, "late0")
+			r.until("the end of late0", func(a record.Account) bool { return a.Interfaces[len(a.Interfaces)-1].Gone })
+			a := r.Account()
+			if got := gaps(&a); got != "" {
+				t.Errorf("gaps %q of an interface that was never up", got)
+			}
+			for range interfaces {
+				n.addDown(t, "late1")
+				n.setUp(t, "late1", true)
+				podnet.SendRaw(t, n.target, "late1", false, slices.Repeat([][]byte{frame}, packets)...)
+				n.remove(t, "late1")
+			}
+			res := r.stop()
+			captured := uint64(0)
+			for _, i := range res.Account.Interfaces {
+				if i.Name == "late1" {
+					captured += i.Received
+				}
+			}
+			if got := gaps(&res.Account); captured < interfaces*packets && !strings.Contains(got, "late1: ") {
+				t.Errorf("%d of %d packets are captured, and the account has no gap but %q", captured, interfaces*packets, got)
+			}
 		})
 	}
 }

@@ -56,6 +56,7 @@ type source struct {
 	stopped bool
 	suspect bool // others may have detached it
 	xdp     bool // its interface is known to have had an XDP program
+	late    bool // packets may have passed its interface before the capture was attached
 }
 
 func (s *source) stop() error {

@@ -22,7 +22,12 @@ const skipStats = 1 << 3
 var errNoAnswer = errors.New("the kernel has not described each interface")
 
 // Get describes the interfaces with these indexes in the calling thread's network namespace; those that do not exist are left out.
-func Get(indexes []int) ([]Link, error) {
+func Get(indexes []int) ([]Link, error) { return get(indexes, skipStats) }
+
+// Count is Get for one interface, with the number of its packets.
+func Count(index int) ([]Link, error) { return get([]int{index}, 0) }
+
+func get(indexes []int, mask uint32) ([]Link, error) {
 	fd, err := unix.Socket(unix.AF_NETLINK, unix.SOCK_RAW|unix.SOCK_CLOEXEC, unix.NETLINK_ROUTE)
 	if err != nil {
 		return nil, fmt.Errorf("open netlink socket: %w", err)
@@ -30,7 +35,7 @@ func Get(indexes []int) ([]Link, error) {
 	defer unix.Close(fd)
 	all, buf, foreign := make([]Link, 0, len(indexes)), make([]byte, 32<<10), 0
 	for some := range slices.Chunk(indexes, atATime) {
-		if err := unix.Sendto(fd, getLinks(some), 0, &unix.SockaddrNetlink{Family: unix.AF_NETLINK}); err != nil {
+		if err := unix.Sendto(fd, getLinks(some, mask), 0, &unix.SockaddrNetlink{Family: unix.AF_NETLINK}); err != nil {
 			return nil, fmt.Errorf("ask for interfaces: %w", err)
 		}
 		for answers := 0; answers < len(some); { // all have arrived when Sendto returns
@@ -57,7 +62,7 @@ func Get(indexes []int) ([]Link, error) {
 }
 
 // getLinks builds a request for each interface.
-func getLinks(indexes []int) []byte {
+func getLinks(indexes []int, mask uint32) []byte {
 	const size = unix.SizeofNlMsghdr + unix.SizeofIfInfomsg + unix.SizeofRtAttr + 4
 	b := make([]byte, 0, size*len(indexes))
 	for i, index := range indexes {
@@ -71,7 +76,7 @@ func getLinks(indexes []int) []byte {
 		b = append(b, make([]byte, 8)...) // flags
 		b = binary.NativeEndian.AppendUint16(b, unix.SizeofRtAttr+4)
 		b = binary.NativeEndian.AppendUint16(b, unix.IFLA_EXT_MASK)
-		b = binary.NativeEndian.AppendUint32(b, skipStats)
+		b = binary.NativeEndian.AppendUint32(b, mask)
 	}
 	return b
 }

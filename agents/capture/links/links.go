@@ -21,6 +21,7 @@ type Link struct {
 	Peer         int    // of a veth: the index of its other end, if both are in this namespace
 	Gone         bool   // the interface was deleted or left the namespace
 	Moved        bool   // it is gone, because it was moved into another namespace
+	Packets      uint64 // that the interface has received and sent, if the message has its statistics
 	XDP          bool   // an XDP program is attached, which gets incoming packets before any capture
 	Filters      bool   // only its queueing disciplines or filters have changed; the other fields but Index and Filter are not set
 	Filter       Filter // the one that has changed, if any
@@ -261,6 +262,10 @@ func parseLink(b []byte) (Link, bool) {
 			elsewhere = true
 		case unix.IFLA_NEW_NETNSID:
 			l.Moved = true
+		case unix.IFLA_STATS64: // struct rtnl_link_stats64
+			if len(value) >= 16 {
+				l.Packets = binary.NativeEndian.Uint64(value) + binary.NativeEndian.Uint64(value[8:])
+			}
 		case unix.IFLA_XDP:
 			l.XDP = hasXDP(value)
 		case unix.IFLA_LINKINFO:

@@ -191,15 +191,20 @@ func (r *Recorder) pending() uint64 {
 	return uint64(r.out.Pending())
 }
 
-// Taken returns how many bytes were taken for the last file.
-func (r *Recorder) Taken() uint64 { return r.current().size }
+// Taken returns how many bytes were taken for all files, with those that a ring has removed.
+func (r *Recorder) Taken() uint64 {
+	if r.out == nil {
+		return r.earlier
+	}
+	return r.earlier + r.current().size
+}
 
-// InFile returns how many bytes are in the last file.
+// InFile returns how many of them are in the files.
 func (r *Recorder) InFile() uint64 {
 	if r.out == nil {
-		return 0
+		return r.earlier
 	}
-	return uint64(r.out.Size())
+	return r.earlier + uint64(r.out.Size())
 }
 
 // Push starts writing all pending packets, and does not publish the account.

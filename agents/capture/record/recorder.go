@@ -37,6 +37,7 @@ type Recorder struct {
 	out        Output  // writes the last file; nil while none is open
 	removed    uint64  // number of removed files
 	written    uint64  // all written packets, including removed files
+	earlier    uint64  // bytes of the files before the last one
 	end        end
 
 	next   *Account // the account to publish when nextAt bytes are in the last file

@@ -105,6 +105,7 @@ func (r *Recorder) rotate() error {
 		if err := r.Close(); err != nil {
 			return err
 		}
+		r.earlier += r.current().size
 	}
 	if len(r.files) == r.cfg.Rotate.Files {
 		oldest := r.files[0]

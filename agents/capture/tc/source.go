@@ -3,6 +3,7 @@ package tc
 import (
 	"errors"
 	"slices"
+	"time"
 
 	"github.com/cilium/ebpf"
 	"golang.org/x/sys/unix"
@@ -26,6 +27,7 @@ type source struct {
 
 	attached   attachment // nil if nothing is attached
 	attachedAt uint64     // by CLOCK_MONOTONIC, as is stoppedAt
+	checks     int        // of what is attached, since then
 	stopped    bool
 	stoppedAt  uint64
 }
@@ -50,7 +52,7 @@ func (s *source) attach() (err error) {
 		out = (*ebpf.Program)(nil) // each packet passes loopback twice, out and in; once is enough (as libpcap has it)
 	}
 	s.attached, err = s.b.attacher.attach(s.b.cfg.NetNS, s.index, in, out)
-	s.attachedAt = backend.Now(unix.CLOCK_MONOTONIC)
+	s.attachedAt, s.checks = backend.Now(unix.CLOCK_MONOTONIC), 0
 	if err == nil && s.index == loopbackIndex {
 		err = s.b.endTry()
 	}
@@ -61,12 +63,31 @@ func (s *source) attach() (err error) {
 // detaching and attaching, and other captures would take the two changes for a foreign program that has come and gone.
 func (s *source) Restore() (detached bool, err error) {
 	if s.attached != nil {
-		attached, whole, err := s.attached.check()
+		attached, whole, err := s.check()
 		if attached || err != nil {
 			return err == nil && !whole, err
 		}
 	}
 	return true, errors.Join(s.detach(), s.attach())
+}
+
+// check checks what is attached, and counts that.
+func (s *source) check() (attached, whole bool, err error) {
+	s.checks++
+	return s.attached.check()
+}
+
+// early returns how long to wait before it is looked at again whether what was attached for so long may be detached beside other captures;
+// zero if it may be.
+func (s *source) early(attached time.Duration) time.Duration {
+	switch {
+	case attached > maxAttached:
+		return 0
+	case s.checks < minChecks:
+		_, _, _ = s.check() // others may have detached it, which changes nothing here
+		return checkInterval
+	}
+	return max(0, minAttached-attached)
 }
 
 // Hidden implements backend.Source.

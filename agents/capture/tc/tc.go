@@ -349,20 +349,29 @@ func (b *Backend) Reap() {
 	})
 }
 
-// minAttached is how long programs stay attached at least if other captures are on the interface. Each capture lists an interface's
-// programs every second, and takes a program that no list has shown for a gap. On a node so busy that a list comes later, it still does.
-const minAttached = 3 * time.Second
+// How long programs stay attached at least if other captures are on the interface. Each capture lists an interface's programs every
+// second, and takes a program that no list has shown for a gap. On a busy node the lists come later, and so do this capture's own
+// checks: minChecks of them are due as well, but not after maxAttached.
+const (
+	minAttached   = 3 * time.Second
+	maxAttached   = 30 * time.Second
+	minChecks     = 3
+	checkInterval = time.Second
+)
 
 // outlastLists waits until each other capture has listed this one's programs.
 func (b *Backend) outlastLists() {
-	var until uint64
-	for _, s := range slices.Concat(b.sources, b.ended) {
-		if s.attached != nil && s.attached.beside() {
-			until = max(until, s.attachedAt+uint64(minAttached))
+	for {
+		var wait time.Duration
+		for _, s := range slices.Concat(b.sources, b.ended) {
+			if s.attached != nil && s.attached.beside() {
+				wait = max(wait, s.early(time.Duration(backend.Now(unix.CLOCK_MONOTONIC)-s.attachedAt)))
+			}
 		}
-	}
-	if now := backend.Now(unix.CLOCK_MONOTONIC); until > now {
-		time.Sleep(time.Duration(until - now))
+		if wait == 0 {
+			return
+		}
+		time.Sleep(wait)
 	}
 }
 
