@@ -2,6 +2,7 @@ package tc
 
 import (
 	"bytes"
+	_ "embed"
 	"log/slog"
 	"maps"
 	"slices"
@@ -83,9 +84,14 @@ func TestMPTCPHelperIsNotCalled(t *testing.T) {
 	}
 }
 
+// arm64 are the programs for arm64, also in a test that runs without its sources.
+//
+//go:embed named_arm64_bpfel.o
+var arm64 []byte
+
 // Outside of x86 only an atomic operation whose result is used keeps the order of reads. A compiler may remove it, or its result.
 func TestReadsAreOrdered(t *testing.T) {
-	spec, err := ebpf.LoadCollectionSpec("named_arm64_bpfel.o")
+	spec, err := ebpf.LoadCollectionSpecFromReader(bytes.NewReader(arm64))
 	if err != nil {
 		t.Fatal(err)
 	}
