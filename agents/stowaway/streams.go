@@ -64,7 +64,7 @@ func (s *server) open(w http.ResponseWriter, r *http.Request, c *carrier) {
 	defer cancel()
 	st, refused := s.admit(r.PathValue("id"), c, cancel)
 	if refused != nil {
-		http.Error(w, refused.Reason, refused.Status)
+		refuse(w, r, refused.Status, refused.Reason)
 		return
 	}
 	defer s.release(st)
@@ -74,7 +74,7 @@ func (s *server) open(w http.ResponseWriter, r *http.Request, c *carrier) {
 	defer context.AfterFunc(ctx, func() { _ = body.Close() })()
 	response, refused := st.dial(ctx, body, r.Header, c.name)
 	if refused != nil {
-		http.Error(w, refused.Reason, refused.Status)
+		refuse(w, r, refused.Status, refused.Reason)
 		return
 	}
 	defer response.Body.Close()
@@ -303,15 +303,18 @@ func largest(shares map[string]int) (most string) {
 
 // shares adds to held what the open streams and connections of each namespace take besides. The caller holds the lock.
 func (s *server) shares(held map[string]int) map[string]int {
-	shares := maps.Clone(held)
-	for namespace, n := range s.opened {
-		shares[namespace] += n * streamHolds
-	}
+	shares, opened := maps.Clone(held), maps.Clone(s.opened)
 	for _, session := range s.sessions {
 		shares[namespaceOf(session.name)] += connectionHolds
 	}
 	for _, c := range s.carriers {
-		shares[namespaceOf(c.name)] += len(c.connections.open) * connectionHolds
+		for _, own := range c.connections.open {
+			shares[namespaceOf(c.name)] += own.holds()
+			opened[namespaceOf(c.name)] -= own.opened()
+		}
+	}
+	for namespace, n := range opened { // of connections that have ended
+		shares[namespace] += max(0, n) * streamHolds
 	}
 	return shares
 }
