@@ -37,8 +37,9 @@ type server struct {
 	opened map[string]int
 	// crowding has the namespaces in which no stream is opened, because memory is short.
 	crowding map[string]bool
-	// settling: streams that did not wait were ended at the last check. Only relieve uses it.
+	// settling: streams or connections were ended at the last check. relieved is the namespace whose waiting streams were ended then.
 	settling bool
+	relieved string
 	// reading bounds the bytes of reports that are parsed of each namespace's carriers.
 	reading map[string]*rate.Limiter
 }

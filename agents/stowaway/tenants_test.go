@@ -3,16 +3,40 @@
 package stowaway
 
 import (
+	"bytes"
+	"context"
 	"fmt"
 	"io"
 	"net/http"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/sonde-operator/sonde/internal/wire/tunnel"
 )
+
+// send connects a client that writes size bytes into each stream at once, and then keeps the stream.
+func (w *world) send(i *tunnel.Identity, size int) {
+	w.t.Helper()
+	conn, err := w.session(i)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	data := bytes.Repeat([]byte("x"), 256<<10)
+	mux := http.NewServeMux()
+	mux.HandleFunc("POST "+tunnel.PathOpen+"{id}", func(rw http.ResponseWriter, r *http.Request) {
+		s, err := tunnel.Accept(rw, r)
+		for n := 0; n < size && err == nil; n += len(data) {
+			_, err = s.Write(data)
+		}
+		<-r.Context().Done()
+	})
+	mux.HandleFunc("POST "+tunnel.PathReport, func(_ http.ResponseWriter, r *http.Request) { _, _ = io.Copy(io.Discard, r.Body) })
+	go tunnel.Serve(context.Background(), conn, mux, tunnel.Far)
+	w.t.Cleanup(func() { _ = conn.Close() })
+}
 
 // flood returns carriers of a namespace.
 func flood(t *testing.T, pods int) (carriers []tunnel.Carrier, ids []*tunnel.Identity, uids []string) {
@@ -22,6 +46,64 @@ func flood(t *testing.T, pods int) (carriers []tunnel.Carrier, ids []*tunnel.Ide
 		carriers = append(carriers, tunnel.Carrier{Pod: uids[n], Name: fmt.Sprint("flood/web", n), Key: ids[n].Key})
 	}
 	return carriers, ids, uids
+}
+
+// TestMemoryOfQuietStreams: a namespace that makes memory short with streams on which nothing happens does not end another one's download,
+// whose caller reads slowly.
+func TestMemoryOfQuietStreams(t *testing.T) {
+	const sessions, streams, pods = 4, 1020, 40
+	w, peak := newProcess(t)
+	good, carrier := identity(t), identity(t)
+	carriers, ids, uids := flood(t, pods)
+	routes := []tunnel.Route{{ID: "good", Name: "shop/good", ClientKey: good.Key, Port: 80, Pods: []string{"p"}}}
+	var bad []*tunnel.Identity
+	for n := range sessions {
+		bad = append(bad, identity(t))
+		routes = append(routes, tunnel.Route{ID: fmt.Sprint("bad", n), Name: fmt.Sprint("flood/bad", n), ClientKey: bad[n].Key, Port: uint16(81 + n), Pods: uids})
+	}
+	w.set(append(carriers, tunnel.Carrier{Pod: "p", Name: "shop/web", Key: carrier.Key}), routes...)
+	w.send(good, 1<<30)
+	for _, id := range bad {
+		w.send(id, 0)
+	}
+	p := w.mustPeer(carrier)
+	watch(t, p).await(t, 20*time.Second, "good")
+	var peers []*tunnel.Peer
+	for _, id := range ids {
+		peers = append(peers, w.mustPeer(id))
+	}
+	watch(t, peers[0]).await(t, 20*time.Second, "bad0 bad1 bad2 bad3")
+	var opening sync.WaitGroup
+	var opened atomic.Int32
+	places := make(chan struct{}, 64)
+	for n := range sessions * streams {
+		places <- struct{}{}
+		opening.Go(func() {
+			defer func() { <-places }()
+			if s, err := peers[n%pods].Open(t.Context(), fmt.Sprint(tunnel.PathOpen, "bad", n%sessions), nil); err == nil {
+				opened.Add(1)
+				t.Cleanup(func() { _ = s.Close() })
+			}
+		})
+	}
+	opening.Wait()
+	t.Logf("%d quiet streams are open; %d MiB at most", opened.Load(), peak()>>20)
+	s, err := p.Open(t.Context(), tunnel.PathOpen+"good", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	read, b := 0, make([]byte, 32<<10)
+	for end := time.Now().Add(8 * time.Second); time.Now().Before(end); time.Sleep(20 * time.Millisecond) {
+		n, err := s.Read(b)
+		if read += n; err != nil {
+			t.Fatalf("another namespace's download ends after %d KiB: %v", read>>10, err)
+		}
+	}
+	t.Logf("the download has %d MiB; %d MiB at most", read>>20, peak()>>20)
+	if got := peak(); got > memoryLimit {
+		t.Errorf("%d MiB, want %d at most", got>>20, memoryLimit>>20)
+	}
 }
 
 // TestMemoryOfReports: carriers of a namespace that send the largest reports on several connections, and bodies that nobody reads, do not
