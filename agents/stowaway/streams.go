@@ -83,8 +83,11 @@ func (s *server) open(w http.ResponseWriter, r *http.Request, c *carrier) {
 	// A write waits for a carrier that does not read, whatever becomes of the context.
 	defer context.AfterFunc(ctx, body.cut)()
 	w.WriteHeader(http.StatusOK)
-	if err := st.copyBack(w, response.Body); err != nil {
-		panic(http.ErrAbortHandler) // resets the stream, so that its end is not mistaken for a whole one
+	if st.copyBack(w, response.Body) != nil {
+		// Reset the stream, so that its end is not mistaken for a whole one. With http.ErrAbortHandler, HTTP/2's server panics if the
+		// carrier resets the stream while its own reset is being written.
+		body.cut()
+		<-r.Context().Done()
 	}
 }
 
