@@ -17,8 +17,9 @@ import (
 	"github.com/sonde-operator/sonde/internal/wire/tunnel"
 )
 
-// send connects a client that writes size bytes into each stream at once, and then keeps the stream.
-func (w *world) send(i *tunnel.Identity, size int) {
+// send connects a client that writes size bytes into each stream at once, and then keeps the stream. The channel is closed when its
+// connection has ended.
+func (w *world) send(i *tunnel.Identity, size int) (gone <-chan struct{}) {
 	w.t.Helper()
 	conn, err := w.session(i)
 	if err != nil {
@@ -34,8 +35,25 @@ func (w *world) send(i *tunnel.Identity, size int) {
 		<-r.Context().Done()
 	})
 	mux.HandleFunc("POST "+tunnel.PathReport, func(_ http.ResponseWriter, r *http.Request) { _, _ = io.Copy(io.Discard, r.Body) })
-	go tunnel.Serve(context.Background(), conn, mux, tunnel.Far)
+	served := make(chan struct{})
+	go func() {
+		defer close(served)
+		tunnel.Serve(context.Background(), conn, mux, tunnel.Far)
+	}()
 	w.t.Cleanup(func() { _ = conn.Close() })
+	return served
+}
+
+// closed reports whether one of the connections has ended: this process got no processor for longer than tunnel.PingTimeout.
+func closed(connections ...<-chan struct{}) bool {
+	for _, gone := range connections {
+		select {
+		case <-gone:
+			return true
+		case <-time.After(100 * time.Millisecond): // an error of a stream may come first
+		}
+	}
+	return false
 }
 
 // flood returns carriers of a namespace.
@@ -62,7 +80,7 @@ func TestMemoryOfQuietStreams(t *testing.T) {
 		routes = append(routes, tunnel.Route{ID: fmt.Sprint("bad", n), Name: fmt.Sprint("flood/bad", n), ClientKey: bad[n].Key, Port: uint16(81 + n), Pods: uids})
 	}
 	w.set(append(carriers, tunnel.Carrier{Pod: "p", Name: "shop/web", Key: carrier.Key}), routes...)
-	w.send(good, 1<<30)
+	client := w.send(good, 1<<30)
 	for _, id := range bad {
 		w.send(id, 0)
 	}
@@ -88,15 +106,21 @@ func TestMemoryOfQuietStreams(t *testing.T) {
 	}
 	opening.Wait()
 	t.Logf("%d quiet streams are open; %d MiB at most", opened.Load(), peak()>>20)
-	s, err := p.Open(t.Context(), tunnel.PathOpen+"good", nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer s.Close()
-	read, b := 0, make([]byte, 32<<10)
+	read, b, s := 0, make([]byte, 32<<10), (*tunnel.Stream)(nil)
 	for end := time.Now().Add(8 * time.Second); time.Now().Before(end); time.Sleep(20 * time.Millisecond) {
-		n, err := s.Read(b)
-		if read += n; err != nil {
+		n, err := 0, error(nil)
+		if s == nil {
+			s, err = p.Open(t.Context(), tunnel.PathOpen+"good", nil)
+		} else {
+			n, err = s.Read(b)
+		}
+		read += n
+		switch {
+		case err == nil:
+		case closed(p.Gone(), client):
+			client, p, s = w.send(good, 1<<30), w.mustPeer(carrier), nil
+			watch(t, p).await(t, 20*time.Second, "good")
+		default:
 			t.Fatalf("another namespace's download ends after %d KiB: %v", read>>10, err)
 		}
 	}
@@ -121,8 +145,7 @@ func TestMemoryOfReports(t *testing.T) {
 			carriers, ids, _ := flood(t, pods)
 			w.set(append(carriers, tunnel.Carrier{Pod: "p", Name: "shop/web", Key: carrier.Key}),
 				tunnel.Route{ID: "good", Name: "shop/good", ClientKey: good.Key, Port: 80, Pods: []string{"p"}})
-			w.connect(good, "good")
-			p := w.mustPeer(carrier)
+			client, p := w.connect(good, "good"), w.mustPeer(carrier)
 			watch(t, p).await(t, 20*time.Second, "good")
 			var sent atomic.Int64
 			for n := range connections * pods {
@@ -155,7 +178,13 @@ func TestMemoryOfReports(t *testing.T) {
 				before = sent.Load()
 			}
 			for range 20 {
-				if got, err := say(t, p, "good", "still here"); err != nil {
+				got, err := say(t, p, "good", "still here")
+				switch {
+				case err == nil:
+				case closed(p.Gone(), client.served):
+					client, p = w.connect(good, "good"), w.mustPeer(carrier)
+					watch(t, p).await(t, 20*time.Second, "good")
+				default:
 					t.Fatalf("another namespace's stream reads %q, %v", got, err)
 				}
 			}
