@@ -2,6 +2,7 @@ package stowaway
 
 import (
 	"net/http"
+	"path"
 	"sync/atomic"
 	"time"
 
@@ -29,10 +30,13 @@ type carrier struct {
 	// The carrier's last report.
 	steered  []uint16
 	counters map[string]tunnel.Counters
+	// pace of its reports in bytes.
+	pace *rate.Limiter
 }
 
 func newCarrier(c tunnel.Carrier) *carrier {
-	return &carrier{pod: c.Pod, name: c.Name, key: c.Key, changed: make(chan struct{})}
+	pace := rate.NewLimiter(rate.Limit(maxReport(0)), reportBurst*maxReport(0))
+	return &carrier{pod: c.Pod, name: c.Name, key: c.Key, changed: make(chan struct{}), pace: pace}
 }
 
 // wake makes the carrier's Table anew. The caller holds the server's lock.
@@ -49,7 +53,7 @@ func (s *server) addCarrier(key tunnel.PublicKey, own *connection) *carrier {
 	if c == nil {
 		return nil
 	}
-	c.connections.add(own)
+	c.connections.add(own, maxOfCarrier)
 	s.log.Info("Connecting a carrier", "pod", c.name)
 	return c
 }
@@ -64,12 +68,30 @@ func (s *server) removeCarrier(c *carrier, own *connection) {
 }
 
 // carrierHandler answers a carrier. Everything it may ask for concerns its own Pod.
-func (s *server) carrierHandler(c *carrier) http.Handler {
+func (s *server) carrierHandler(c *carrier, own *connection) http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET "+tunnel.PathRoutes, single(func(w http.ResponseWriter, r *http.Request) { s.watchRoutes(w, r, c) }))
-	mux.HandleFunc("POST "+tunnel.PathReport, single(func(w http.ResponseWriter, r *http.Request) { s.readReports(w, r, c) }))
+	mux.HandleFunc("POST "+tunnel.PathReport, single(func(w http.ResponseWriter, r *http.Request) { s.readReports(w, r, c, own) }))
 	mux.HandleFunc("POST "+tunnel.PathOpen+"{id}", func(w http.ResponseWriter, r *http.Request) { s.open(w, r, c) })
-	return mux
+	mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
+		refuse(w, r, http.StatusNotFound, "carriers have no such request")
+	})
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		own.requests.Add(1)
+		defer own.requests.Add(-1)
+		if r.URL.Path != path.Clean(r.URL.Path) { // mux would answer with a body
+			refuse(w, r, http.StatusNotFound, "carriers have no such request")
+			return
+		}
+		mux.ServeHTTP(w, r)
+	})
+}
+
+// refuse answers a carrier so that the request holds nothing any more.
+func refuse(w http.ResponseWriter, r *http.Request, status int, reason string) {
+	_ = r.Body.Close() // what has come of it would stay until the handler returns
+	w.Header().Set(tunnel.HeaderReason, reason)
+	w.WriteHeader(status)
 }
 
 // single serves one request of a connection at a time: each holds memory until it ends.
@@ -77,7 +99,7 @@ func single(h http.HandlerFunc) http.HandlerFunc {
 	var busy atomic.Bool
 	return func(w http.ResponseWriter, r *http.Request) {
 		if !busy.CompareAndSwap(false, true) {
-			http.Error(w, "one stream of this kind at a time", http.StatusConflict)
+			refuse(w, r, http.StatusConflict, "one stream of this kind at a time")
 			return
 		}
 		defer busy.Store(false)
@@ -88,6 +110,7 @@ func single(h http.HandlerFunc) http.HandlerFunc {
 // watchRoutes writes a Table now and after each change, at the pace of tablePause. A carrier that does not read one in time is
 // disconnected.
 func (s *server) watchRoutes(w http.ResponseWriter, r *http.Request, c *carrier) {
+	_ = r.Body.Close() // a body, which it does not need, would stay as long as the stream
 	w.Header().Set("Content-Type", "application/x-ndjson")
 	out := http.NewResponseController(w)
 	knowsLive := r.Header.Get(tunnel.HeaderLive) != ""

@@ -119,7 +119,8 @@ type session struct {
 	id, name string
 	key      tunnel.PublicKey
 	peer     *tunnel.Peer
-	heard    *atomic.Int64 // in ns since 1970
+	end      context.CancelFunc // closes the connection
+	heard    *atomic.Int64      // in ns since 1970
 	streams  map[*stream]struct{}
 	pending  []pending
 }
@@ -166,13 +167,13 @@ func (s *server) serveSession(ctx context.Context, conn *tls.Conn) {
 		return
 	}
 	defer peer.Close()
-	session := &session{key: tunnel.PeerKey(conn.ConnectionState()), peer: peer, heard: heard, streams: map[*stream]struct{}{}}
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	session := &session{key: tunnel.PeerKey(conn.ConnectionState()), peer: peer, end: cancel, heard: heard, streams: map[*stream]struct{}{}}
 	if !s.addSession(session) {
 		return
 	}
 	defer s.removeSession(session)
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
 	go s.forward(ctx, session)
 	select {
 	case <-peer.Gone():

@@ -3,20 +3,39 @@ package stowaway
 import (
 	"context"
 	"slices"
+	"sync/atomic"
 )
 
-// maxOwn is how many connections one carrier, or the manager, may have. A new one replaces the oldest: the other side may have
-// given that one up without a word.
-const maxOwn = 4
+// A new connection replaces the oldest: the other side may have given that one up without a word. A carrier has one at a time: each holds
+// memory. Two managers may be connected while one replaces the other.
+const (
+	maxOfCarrier = 1
+	maxOfManager = 4
+)
+
+// standingRequests of a carrier: its Tables and its reports.
+const standingRequests = 2
 
 // connections of one key, the oldest first. The server's lock guards them.
 type connections struct{ open []*connection }
 
 // connection of a peer.
-type connection struct{ end context.CancelFunc }
+type connection struct {
+	end context.CancelFunc
+	// requests that are not answered yet, and line, the bytes of a report that is not whole.
+	requests, line atomic.Int64
+}
 
-func (c *connections) add(n *connection) {
-	if len(c.open) == maxOwn {
+// opened returns the requests that are for streams, and those that are refused, but whose answers the carrier has not taken.
+func (c *connection) opened() int { return max(0, int(c.requests.Load())-standingRequests) }
+
+// holds returns about the bytes that the connection takes.
+func (c *connection) holds() int {
+	return connectionHolds + c.opened()*streamHolds + int(c.line.Load())
+}
+
+func (c *connections) add(n *connection, most int) {
+	if len(c.open) == most {
 		c.open[0].end()
 		c.open = slices.Delete(c.open, 0, 1)
 	}

@@ -131,6 +131,21 @@ func (i *index) changedPods(before *index) []string {
 	return changed
 }
 
+// ofPod returns which of a Pod's ports and counters are of its routes, each port once, in memory of its own.
+func (i *index) ofPod(pod string, steered []uint16, counters map[string]tunnel.Counters) (ports []uint16, of map[string]tunnel.Counters) {
+	of = map[string]tunnel.Counters{}
+	for _, r := range i.byPod[pod] {
+		if slices.Contains(steered, r.Port) && !slices.Contains(ports, r.Port) {
+			ports = append(ports, r.Port)
+		}
+		if n, ok := counters[r.ID]; ok {
+			of[r.ID] = n
+		}
+	}
+	slices.Sort(ports)
+	return ports, of
+}
+
 // owns reports whether the route of this ID is the one that the client's key connects to.
 func (i *index) owns(id string, key tunnel.PublicKey) bool {
 	r := i.clients[key]

@@ -18,7 +18,7 @@ import (
 // Bounds of the port of peers. Above one of them the host with the most connections loses its oldest that has shown no known key.
 const (
 	maxHandshakes      = 1024
-	maxPeerConnections = (tunnel.MaxCarriers+1)*maxOwn + maxHandshakes
+	maxPeerConnections = 2*tunnel.MaxCarriers + maxOfManager + maxHandshakes // a carrier's old connection may be ending
 )
 
 // acceptPause is the time before the next try when no connection could be accepted, because files are short, for example.
@@ -68,7 +68,7 @@ func (s *server) servePeer(ctx context.Context, raw net.Conn) {
 	// The State may have changed during the handshake.
 	if c := s.addCarrier(key, own); c != nil {
 		defer s.removeCarrier(c, own)
-		tunnel.Serve(ctx, conn, s.carrierHandler(c), tunnel.Near)
+		tunnel.Serve(ctx, conn, s.carrierHandler(c, own), tunnel.Near)
 	}
 }
 
@@ -82,7 +82,7 @@ func (s *server) knownPeer(key tunnel.PublicKey) bool {
 func (s *server) addManager(own *connection) (remove func()) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.managers.add(own)
+	s.managers.add(own, maxOfManager)
 	s.log.Info("Connecting the manager")
 	return func() {
 		s.mu.Lock()

@@ -5,62 +5,107 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
+	"fmt"
 	"io"
 	"net/http"
 	"slices"
 	"strings"
 	"time"
 
+	"golang.org/x/time/rate"
+
 	"github.com/sonde-operator/sonde/internal/wire/tunnel"
 )
 
 // Bounds of reports.
 const (
-	// maxReportBytes of one line.
-	maxReportBytes = 512 << 10
-	// reportPause is the shortest time between two lines of a carrier. Above, the carrier's stream fills and it waits.
-	reportPause = 20 * time.Millisecond
+	// requestBytes and routeBytes are the most that one line has for a request, and for the counters and the port of a route. In JSON a
+	// byte of a path may be six, and an ID has up to 128 bytes.
+	requestBytes = 2304
+	routeBytes   = 512
+	lineBytes    = 1 << 10 // the rest of it
+	// reportBurst lines of a carrier may come at once. A carrier sends one each second.
+	reportBurst = 8
+	// namespacePace is how many bytes of reports are parsed each second of the carriers of a namespace. What is above is dropped: a
+	// carrier that is busy reports the same counters, or newer ones, a second later.
+	namespacePace = 4 << 20
 	// forwardInterval is how often a client hears of its requests.
 	forwardInterval = time.Second
 	// forwardTimeout is how long a client may take to read its reports.
 	forwardTimeout = 10 * time.Second
 	// maxPending requests of one client. Above, the oldest ones are dropped: they are for people.
 	maxPending = 8 * tunnel.MaxRequests
-	// maxMethod and maxPath are the bytes that people see of a request's method and path.
-	maxMethod, maxPath = 32, 1 << 10
-	maxSteered         = 1 << 10
+	// maxMethod and maxPath are the bytes that carriers send of a request's method and path.
+	maxMethod, maxPath = 32, 256
 )
 
-// readReports reads one Report per line until the carrier goes.
-func (s *server) readReports(w http.ResponseWriter, r *http.Request, c *carrier) {
-	lines := bufio.NewScanner(r.Body)
-	lines.Buffer(nil, maxReportBytes)
-	for lines.Scan() {
+// maxReport returns the bytes that a report of a Pod with so many routes may have.
+func maxReport(routes int) int {
+	return lineBytes + tunnel.MaxRequests*requestBytes + routes*routeBytes
+}
+
+// readReports reads one Report per line until the carrier goes. A carrier that sends more than carriers do is refused. To pause instead
+// would keep the window of its stream full.
+func (s *server) readReports(w http.ResponseWriter, r *http.Request, c *carrier, own *connection) {
+	from := bufio.NewReader(r.Body)
+	for {
+		line, refused := s.readReport(from, c, own)
+		switch {
+		case refused != nil:
+			refuse(w, r, refused.Status, refused.Reason)
+			return
+		case line == nil:
+			return
+		case !s.affords(c, len(line)):
+			continue
+		}
 		var report tunnel.Report
-		if err := json.Unmarshal(lines.Bytes(), &report); err != nil {
-			http.Error(w, "read a report: "+err.Error(), http.StatusBadRequest)
+		if err := json.Unmarshal(line, &report); err != nil {
+			refuse(w, r, http.StatusBadRequest, "read a report: "+err.Error())
 			return
 		}
 		s.addReport(c, &report)
-		if !wait(r.Context(), reportPause) {
-			return
-		}
-	}
-	if lines.Err() != nil {
-		http.Error(w, "read reports: "+lines.Err().Error(), http.StatusBadRequest)
 	}
 }
 
-// wait returns false if ctx ends first.
-func wait(ctx context.Context, d time.Duration) bool {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-ctx.Done():
-		return false
-	case <-timer.C:
-		return true
+// readReport returns the next line, or nil at the end.
+func (s *server) readReport(from *bufio.Reader, c *carrier, own *connection) (line []byte, refused *tunnel.Refused) {
+	defer own.line.Store(0)
+	for {
+		part, err := from.ReadSlice('\n')
+		most := s.maxReportOf(c)
+		if len(line)+len(part) > most {
+			return nil, &tunnel.Refused{Status: http.StatusBadRequest, Reason: fmt.Sprintf("read reports: a line has more than %d bytes", most)}
+		}
+		c.pace.SetLimit(rate.Limit(most))
+		c.pace.SetBurst(reportBurst * most)
+		if len(part) > 0 && !c.pace.AllowN(time.Now(), len(part)) {
+			return nil, &tunnel.Refused{Status: http.StatusTooManyRequests, Reason: "read reports: more than one each second"}
+		}
+		line = append(line, part...)
+		own.line.Store(int64(cap(line)))
+		switch {
+		case err == nil:
+			return line, nil
+		case !errors.Is(err, bufio.ErrBufferFull):
+			return nil, nil // the carrier has gone
+		}
 	}
+}
+
+func (s *server) maxReportOf(c *carrier) int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return maxReport(len(s.index.byPod[c.pod]))
+}
+
+// affords reports whether a line of the carrier is parsed. Each costs as much as lineBytes at least.
+func (s *server) affords(c *carrier, line int) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	pace := s.reading[namespaceOf(c.name)]
+	return pace != nil && pace.AllowN(time.Now(), max(line, lineBytes))
 }
 
 // addReport keeps what concerns the carrier's own Pod. The carrier parses what strangers send, so that it is not believed more.
@@ -70,19 +115,13 @@ func (s *server) addReport(c *carrier, r *tunnel.Report) {
 	if s.carriers[c.pod] != c {
 		return // not of the State any more
 	}
-	c.steered = r.Steered[:min(len(r.Steered), maxSteered)]
-	c.counters = map[string]tunnel.Counters{}
-	for id, counters := range r.Routes {
-		if route := s.index.routes[id]; route != nil && route.pods[c.pod] {
-			c.counters[id] = counters
-		}
-	}
+	c.steered, c.counters = s.index.ofPod(c.pod, r.Steered, r.Routes)
 	for _, request := range r.Requests[:min(len(r.Requests), tunnel.MaxRequests)] {
 		route, session := s.index.routes[request.Route], s.sessions[request.Route]
 		if route == nil || session == nil || !route.pods[c.pod] {
 			continue
 		}
-		request.Pod = c.name
+		request.Pod, request.Route = c.name, route.ID
 		request.Method, request.Path = cut(request.Method, maxMethod), cut(request.Path, maxPath)
 		session.add(c.pod, request)
 	}

@@ -22,7 +22,7 @@ func TestRoutesThatDoNotChange(t *testing.T) {
 	s.tableTimeout = 100 * time.Millisecond
 	s.carriers["p"] = newCarrier(tunnel.Carrier{Pod: "p"})
 	near, far := net.Pipe()
-	go tunnel.Serve(t.Context(), far, s.carrierHandler(s.carriers["p"]), tunnel.Near)
+	go tunnel.Serve(t.Context(), far, s.carrierHandler(s.carriers["p"], &connection{}), tunnel.Near)
 	p, err := tunnel.NewPeer(near, tunnel.Near)
 	if err != nil {
 		t.Fatal(err)

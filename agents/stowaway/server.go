@@ -1,11 +1,14 @@
 package stowaway
 
 import (
+	"cmp"
 	"context"
 	"log/slog"
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"golang.org/x/time/rate"
 
 	"github.com/sonde-operator/sonde/internal/wire/tunnel"
 )
@@ -34,8 +37,11 @@ type server struct {
 	opened map[string]int
 	// crowding has the namespaces in which no stream is opened, because memory is short.
 	crowding map[string]bool
-	// settling: streams that did not wait were ended at the last check. Only relieve uses it.
+	// settling: streams or connections were ended at the last check. relieved is the namespace whose waiting streams were ended then.
 	settling bool
+	relieved string
+	// reading bounds the bytes of reports that are parsed of each namespace's carriers.
+	reading map[string]*rate.Limiter
 }
 
 func newServer(cfg *Config) *server {
@@ -100,11 +106,15 @@ func (s *server) replaceIndex(i *index) (over []*session) {
 			delete(s.carriers, pod)
 		}
 	}
+	namespaces := map[string]*rate.Limiter{}
 	for pod, c := range i.pods {
 		if s.carriers[pod] == nil {
 			s.carriers[pod] = newCarrier(c)
 		}
+		namespace := namespaceOf(c.Name)
+		namespaces[namespace] = cmp.Or(namespaces[namespace], s.reading[namespace], rate.NewLimiter(namespacePace, 2*namespacePace))
 	}
+	s.reading = namespaces
 	for _, pod := range i.changedPods(before) {
 		if c := s.carriers[pod]; c != nil {
 			c.wake()
@@ -130,7 +140,8 @@ func (s *server) status() *tunnel.Status {
 		status.Routes[id] = r
 	}
 	for pod, c := range s.carriers {
-		status.Carriers[pod] = tunnel.CarrierStatus{Connected: c.connections.any(), Steered: c.steered, Routes: c.counters}
+		steered, counters := s.index.ofPod(pod, c.steered, c.counters) // the routes may have changed since the report
+		status.Carriers[pod] = tunnel.CarrierStatus{Connected: c.connections.any(), Steered: steered, Routes: counters}
 	}
 	return status
 }

@@ -663,7 +663,7 @@ func TestReports(t *testing.T) {
 		client *client
 		want   string
 	}{
-		"alice": {alice, "p1 a 2; p1 shop/web-1/xx 1024"},
+		"alice": {alice, "p1 a 2; p1 shop/web-1/xx 256"},
 		"bob":   {bob, "p2 b 2; p2 shop/web-2/bo 4"},
 	} {
 		eventually(t, 10*time.Second, name+" gets "+tc.want, func() bool { return paths(tc.client) == tc.want })
@@ -676,11 +676,69 @@ func TestReports(t *testing.T) {
 		t.Errorf("a second stream of reports: %d", status)
 	}
 	another := w.mustPeer(w.one)
-	if status, _ := do(t, another, http.MethodPost, tunnel.PathReport, strings.NewReader(strings.Repeat("x", maxReportBytes+1))); status != http.StatusBadRequest {
+	if status, _ := do(t, another, http.MethodPost, tunnel.PathReport, strings.NewReader(strings.Repeat("x", maxReport(1)+1))); status != http.StatusBadRequest {
 		t.Errorf("a line without an end: %d", status)
 	}
 	if status, _ := do(t, another, http.MethodPost, tunnel.PathReport, strings.NewReader("[]\n")); status != http.StatusBadRequest {
 		t.Errorf("a line that is no Report: %d", status)
+	}
+}
+
+// TestOneConnectionOfACarrier checks that a carrier that connects again loses its connection before.
+func TestOneConnectionOfACarrier(t *testing.T) {
+	w := newShop(t)
+	before, other := w.mustPeer(w.one), w.mustPeer(w.two)
+	watch(t, before).await(t, 5*time.Second, "-a")
+	watch(t, w.mustPeer(w.one)).await(t, 5*time.Second, "-a")
+	select {
+	case <-before.Gone():
+	case <-time.After(5 * time.Second):
+		t.Error("the connection before stays")
+	}
+	watch(t, other).await(t, 5*time.Second, "-a -b")
+	if !w.status().Carriers["p1"].Connected {
+		t.Error("the carrier is not connected")
+	}
+}
+
+// TestRefusalsHoldNothing checks that refusals have no body, which a carrier could leave unread, and that their requests' bodies end.
+func TestRefusalsHoldNothing(t *testing.T) {
+	w := newShop(t)
+	p := w.mustPeer(w.one)
+	var refused *tunnel.Refused
+	if _, err := p.Open(t.Context(), tunnel.PathOpen+"b", nil); !errors.As(err, &refused) || refused.Reason != "this Pod has no such route" {
+		t.Errorf("another Pod's route: %v", err)
+	}
+	for name, tc := range map[string]struct {
+		method, path string
+		want         int
+	}{
+		"route of another Pod": {http.MethodPost, tunnel.PathOpen + "b", http.StatusNotFound},
+		"method":               {http.MethodGet, tunnel.PathOpen + "a", http.StatusNotFound},
+		"path":                 {http.MethodGet, "/v1/../x", http.StatusNotFound},
+		"manager's":            {http.MethodPut, tunnel.PathState, http.StatusNotFound},
+		"no Report":            {http.MethodPost, tunnel.PathReport, http.StatusBadRequest},
+	} {
+		t.Run(name, func(t *testing.T) {
+			body, in := io.Pipe()
+			defer in.Close()
+			written := make(chan struct{})
+			go func() {
+				defer close(written)
+				line := strings.Repeat("x", 1<<10) + "\n"
+				for err := error(nil); err == nil; {
+					_, err = io.WriteString(in, line)
+				}
+			}()
+			if status, text := do(t, p, tc.method, tc.path, body); status != tc.want || text != "" {
+				t.Errorf("status %d, text %q, want %d and no text", status, text, tc.want)
+			}
+			select {
+			case <-written:
+			case <-time.After(5 * time.Second):
+				t.Error("the body does not end")
+			}
+		})
 	}
 }
 

@@ -1,12 +1,14 @@
 package stowaway
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"io"
 	"maps"
 	"net/http"
 	"runtime"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -64,7 +66,7 @@ func (s *server) open(w http.ResponseWriter, r *http.Request, c *carrier) {
 	defer cancel()
 	st, refused := s.admit(r.PathValue("id"), c, cancel)
 	if refused != nil {
-		http.Error(w, refused.Reason, refused.Status)
+		refuse(w, r, refused.Status, refused.Reason)
 		return
 	}
 	defer s.release(st)
@@ -74,15 +76,18 @@ func (s *server) open(w http.ResponseWriter, r *http.Request, c *carrier) {
 	defer context.AfterFunc(ctx, func() { _ = body.Close() })()
 	response, refused := st.dial(ctx, body, r.Header, c.name)
 	if refused != nil {
-		http.Error(w, refused.Reason, refused.Status)
+		refuse(w, r, refused.Status, refused.Reason)
 		return
 	}
 	defer response.Body.Close()
 	// A write waits for a carrier that does not read, whatever becomes of the context.
 	defer context.AfterFunc(ctx, body.cut)()
 	w.WriteHeader(http.StatusOK)
-	if err := st.copyBack(w, response.Body); err != nil {
-		panic(http.ErrAbortHandler) // resets the stream, so that its end is not mistaken for a whole one
+	if st.copyBack(w, response.Body) != nil {
+		// Reset the stream, so that its end is not mistaken for a whole one. With http.ErrAbortHandler, HTTP/2's server panics if the
+		// carrier resets the stream while its own reset is being written.
+		body.cut()
+		<-r.Context().Done()
 	}
 }
 
@@ -239,26 +244,26 @@ func (s *server) relieve(ctx context.Context) error {
 			return nil
 		case now := <-ticker.C:
 			if s.settling {
-				runtime.GC() // or the excess has the memory of streams that have ended since
+				runtime.GC() // or the excess has the memory of those that have ended since
 			}
 			n := s.relieveAt(now, memory.Excess())
 			s.locked.Store(time.Now().UnixNano())
 			if n > 0 {
-				s.log.Warn("Ending streams, because memory is short", "streams", n)
+				s.log.Warn("Ending streams or connections, because memory is short", "ended", n)
 				runtime.GC()
 			}
 		}
 	}
 }
 
-// relieveAt ends the slowest streams of the namespace whose streams hold the most, until they held the excess. If no stream waits, and
-// the excess is large, it does so in the namespace that takes the most memory. No stream is opened meanwhile in the namespaces that take
-// the most.
+// relieveAt ends streams of the namespace that takes the most memory until they held the excess: the slowest ones of those that wait. If
+// none of them waits, it ends quiet ones. It leaves maxExcess if no namespace has streams that wait: to refuse new ones may be enough. If
+// the namespace has no stream, it loses connections. No stream is opened meanwhile in the namespaces that take the most.
 func (s *server) relieveAt(now time.Time, excess int) int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.crowding, s.settling = nil, false
-	waiting, others, held := map[string][]memory.Waiter[*stream]{}, map[string][]memory.Waiter[*stream]{}, map[string]int{}
+	waiting, quiet, held := map[string][]memory.Waiter[*stream]{}, map[string][]memory.Waiter[*stream]{}, map[string]int{}
 	ending := 0
 	for _, session := range s.sessions {
 		for st := range session.streams {
@@ -268,27 +273,77 @@ func (s *server) relieveAt(now time.Time, excess int) int {
 				held[st.namespace] += w.Holds
 			case st.ending:
 				ending += streamHolds
-			case excess > maxExcess:
+			case excess > 0:
 				w.Holds = streamHolds
-				others[st.namespace] = append(others[st.namespace], w)
+				quiet[st.namespace] = append(quiet[st.namespace], w)
 			}
 		}
 	}
+	relieved := s.relieved
+	s.relieved = ""
 	if excess <= 0 {
 		return 0
 	}
 	shares := s.shares(held)
 	s.crowding = crowding(shares)
-	worst := memory.Worst(waiting[largest(held)], excess)
-	if len(held) == 0 {
-		worst = memory.Worst(others[largest(shares)], excess-maxExcess-ending)
-		s.settling = len(worst) > 0
+	culprit := largest(shares)
+	worst := memory.Worst(waiting[culprit], excess)
+	if len(worst) > 0 {
+		s.relieved = culprit
 	}
+	over := overOfQuiet(excess-ending, len(held) > 0, len(worst) > 0, relieved == culprit)
+	worst = append(worst, memory.Worst(quiet[culprit], over)...)
 	for _, st := range worst {
 		st.ending = true
 		st.cancel()
 	}
-	return len(worst)
+	n := len(worst)
+	if n == 0 && ending == 0 {
+		n = s.disconnect(culprit, excess-maxExcess)
+	}
+	s.settling = n > 0
+	return n
+}
+
+// overOfQuiet returns the bytes to free by quiet streams of a namespace; waits: streams of any namespace wait; ends: some of this one end.
+// Then it keeps its quiet ones, unless those that ended at the last check were not enough: they may have held less than their windows.
+func overOfQuiet(excess int, waits, ends, endedBefore bool) int {
+	switch {
+	case ends && !endedBefore:
+		return 0
+	case ends || !waits:
+		return excess - maxExcess
+	}
+	return excess
+}
+
+// disconnect closes connections of a namespace to free some bytes: those that hold the most. It returns their number. The caller holds
+// the lock.
+func (s *server) disconnect(namespace string, free int) (n int) {
+	type open struct {
+		holds int
+		end   func()
+	}
+	var all []open
+	for _, session := range s.sessions {
+		if namespaceOf(session.name) == namespace {
+			all = append(all, open{connectionHolds, session.end})
+		}
+	}
+	for _, c := range s.carriers {
+		if namespaceOf(c.name) != namespace {
+			continue
+		}
+		for _, own := range c.connections.open {
+			all = append(all, open{own.holds(), own.end})
+		}
+	}
+	slices.SortFunc(all, func(a, b open) int { return cmp.Compare(b.holds, a.holds) })
+	for ; n < len(all) && free > 0; n++ {
+		all[n].end()
+		free -= all[n].holds
+	}
+	return n
 }
 
 // largest returns the namespace with the largest share.
@@ -303,15 +358,18 @@ func largest(shares map[string]int) (most string) {
 
 // shares adds to held what the open streams and connections of each namespace take besides. The caller holds the lock.
 func (s *server) shares(held map[string]int) map[string]int {
-	shares := maps.Clone(held)
-	for namespace, n := range s.opened {
-		shares[namespace] += n * streamHolds
-	}
+	shares, opened := maps.Clone(held), maps.Clone(s.opened)
 	for _, session := range s.sessions {
 		shares[namespaceOf(session.name)] += connectionHolds
 	}
 	for _, c := range s.carriers {
-		shares[namespaceOf(c.name)] += len(c.connections.open) * connectionHolds
+		for _, own := range c.connections.open {
+			shares[namespaceOf(c.name)] += own.holds()
+			opened[namespaceOf(c.name)] -= own.opened()
+		}
+	}
+	for namespace, n := range opened { // of connections that have ended
+		shares[namespace] += max(0, n) * streamHolds
 	}
 	return shares
 }

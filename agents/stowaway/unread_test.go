@@ -2,7 +2,6 @@ package stowaway
 
 import (
 	"bytes"
-	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -233,13 +232,11 @@ func FuzzReports(f *testing.F) {
 		s.apply(i)
 		other := &session{id: "b", streams: map[*stream]struct{}{}}
 		s.sessions["b"] = other
-		ctx, cancel := context.WithCancel(t.Context())
-		cancel() // one line only
-		r, err := http.NewRequestWithContext(ctx, http.MethodPost, tunnel.PathReport, bytes.NewReader(b))
+		r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, tunnel.PathReport, bytes.NewReader(b))
 		if err != nil {
 			t.Fatal(err)
 		}
-		s.readReports(&recorder{header: http.Header{}}, r, s.carriers["p"])
+		s.readReports(&recorder{header: http.Header{}}, r, s.carriers["p"], &connection{})
 		if _, ok := s.carriers["p"].counters["b"]; ok || len(other.pending) > 0 {
 			t.Errorf("counters %v, requests %v", s.carriers["p"].counters, other.pending)
 		}
@@ -252,6 +249,12 @@ type recorder struct {
 	status int
 }
 
-func (r *recorder) Header() http.Header         { return r.header }
+func (r *recorder) Header() http.Header {
+	if r.header == nil {
+		r.header = http.Header{}
+	}
+	return r.header
+}
+
 func (r *recorder) Write(b []byte) (int, error) { return len(b), nil }
 func (r *recorder) WriteHeader(status int)      { r.status = status }

@@ -29,12 +29,8 @@ type StowawayClient interface {
 	Close()
 }
 
-const (
-	// stowawayTimeout bounds one request to Stowaway, and a connection to it.
-	stowawayTimeout = 3 * time.Second
-	// maxStatus bounds Stowaway's answer in bytes.
-	maxStatus = 8 << 20
-)
+// stowawayTimeout bounds one request to Stowaway, and a connection to it.
+const stowawayTimeout = 3 * time.Second
 
 // Stowaway is the manager's connection to Stowaway. It is made when it is needed, and kept.
 type Stowaway struct {
@@ -99,7 +95,7 @@ func (s *Stowaway) do(ctx context.Context, o *stowawayObjects, method, path stri
 		return nil, fmt.Errorf("ask Stowaway: %w", err)
 	}
 	defer response.Body.Close()
-	answer, err := io.ReadAll(io.LimitReader(response.Body, maxStatus))
+	answer, err := io.ReadAll(io.LimitReader(response.Body, tunnel.MaxStatus))
 	if err != nil {
 		s.disconnect()
 		return nil, fmt.Errorf("read Stowaway's answer: %w", err)

@@ -54,6 +54,10 @@ const Protocol = "sonde-tunnel"
 // HeaderLive of a request for PathRoutes says that the carrier knows Table.Live. An older Stowaway ignores it.
 const HeaderLive = "Sonde-Live"
 
+// HeaderReason of a refusal says why, for people. Stowaway's refusals of carriers have no body: HTTP/2's flow control would let a carrier
+// keep each one, and its request, for ever.
+const HeaderReason = "Sonde-Reason"
+
 // Headers of a stream, for people: the Pod, the address of the peer, and its destination in the cluster.
 const (
 	HeaderPod         = "Sonde-Pod"

@@ -1,6 +1,7 @@
 package tunnel
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
 	"errors"
@@ -172,7 +173,7 @@ func (p *Peer) Open(ctx context.Context, path string, header http.Header) (*Stre
 		reason, _ := io.ReadAll(io.LimitReader(response.Body, maxReason))
 		_ = response.Body.Close()
 		cancel()
-		return nil, &Refused{Status: response.StatusCode, Reason: strings.TrimSpace(string(reason))}
+		return nil, &Refused{Status: response.StatusCode, Reason: cmp.Or(response.Header.Get(HeaderReason), strings.TrimSpace(string(reason)))}
 	}
 	return &Stream{frames: frameReader{r: response.Body}, in: in, body: response.Body, cancel: cancel}, nil
 }

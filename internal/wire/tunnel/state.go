@@ -6,7 +6,8 @@ import (
 	"github.com/sonde-operator/sonde/internal/wire/httpmatch"
 )
 
-// Bounds of a State. They keep it, and the Status that answers it, below the 8 MiB that each side reads.
+// Bounds of a State. They keep it, and the Status that answers it, below the 8 MiB that each side reads. A Status has of each Pod only
+// ports and counters of the Pod's routes, so that no carrier makes it larger.
 const (
 	MaxRoutes   = 1000
 	MaxCarriers = 2000
@@ -14,6 +15,8 @@ const (
 	MaxRoutedPods = 20_000
 	// MaxMatch is the size of a route's match in bytes of JSON.
 	MaxMatch = 4 << 10
+	// MaxStatus is the size of a Status in bytes of JSON.
+	MaxStatus = 8 << 20
 )
 
 // State is all that the manager tells Stowaway. A new State replaces the one before.
