@@ -28,8 +28,9 @@ import (
 
 const (
 	databasePort = "5432"
-	// reachTimeout bounds each wait of a carrier that was taken over. The database is one hop away.
-	reachTimeout = 500 * time.Millisecond
+	// reachTimeout bounds each wait of a carrier that was taken over. The database is one hop away. A control waits longer, so that a
+	// slow machine does not fail it.
+	reachTimeout, controlTimeout = 500 * time.Millisecond, 20 * time.Second
 	// ofTheDatabase begins the database's answer.
 	ofTheDatabase = "DATABASE "
 	wayConnect    = "connect"
@@ -166,7 +167,11 @@ func beTakenOver(socket string) error {
 			fmt.Println("failed:", err)
 			continue
 		}
-		fmt.Println(said(reach(fd, netip.MustParseAddrPort(command[len(command)-2]), command[len(command)-1])))
+		timeout := reachTimeout
+		if command[0] == "unfiltered" {
+			timeout = controlTimeout
+		}
+		fmt.Println(said(reach(fd, netip.MustParseAddrPort(command[len(command)-2]), command[len(command)-1], timeout)))
 		_ = unix.Close(fd)
 	}
 	return in.Err()
@@ -212,7 +217,7 @@ func loot(ctx context.Context, c *handover.Client, accepted <-chan net.Conn, com
 }
 
 // reach takes the filter from a socket if it can, disconnects it, connects it to another host, and returns the answer.
-func reach(fd int, to netip.AddrPort, way string) (string, error) {
+func reach(fd int, to netip.AddrPort, way string, wait time.Duration) (string, error) {
 	pass := []unix.SockFilter{{Code: unix.BPF_RET | unix.BPF_K, K: 1 << 20}}
 	_ = unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_LOCK_FILTER, 0)
 	_ = unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_DETACH_FILTER, 0)
@@ -222,7 +227,7 @@ func reach(fd int, to netip.AddrPort, way string) (string, error) {
 	if errno != 0 {
 		return "", fmt.Errorf("disconnect: %w", errno)
 	}
-	timeout := unix.NsecToTimeval(reachTimeout.Nanoseconds())
+	timeout := unix.NsecToTimeval(wait.Nanoseconds())
 	if err := errors.Join(
 		unix.SetNonblock(fd, false),
 		unix.SetsockoptTimeval(fd, unix.SOL_SOCKET, unix.SO_SNDTIMEO, &timeout),
