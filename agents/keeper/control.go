@@ -12,8 +12,8 @@ import (
 )
 
 const (
-	// spareFile becomes the stop file. It is written when the volume is opened, so that its disk block is allocated: a
-	// capture must end when its requester's right does, even on a full disk.
+	// spareFile becomes the stop file. It is written when the volume is opened, so that its memory is allocated: a
+	// capture must end when its requester's right does, even if the volume is full.
 	spareFile = "." + captureconfig.StopFile
 	// spareBytes is longer than any reason.
 	spareBytes = 64

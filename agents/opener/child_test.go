@@ -33,9 +33,10 @@ import (
 
 // These variables make the test binary an opener or a carrier in a process of its own.
 const (
-	roleVariable   = "SONDE_OPENER_ROLE"
-	socketVariable = "SONDE_OPENER_SOCKET"
-	carrierUser    = 65532
+	roleVariable     = "SONDE_OPENER_ROLE"
+	socketVariable   = "SONDE_OPENER_SOCKET"
+	landlockVariable = "SONDE_OPENER_LANDLOCK"
+	carrierUser      = 65532
 )
 
 func TestMain(m *testing.M) {
@@ -44,12 +45,18 @@ func TestMain(m *testing.M) {
 	case "opener":
 		os.Exit(beOpener(socket))
 	case "carrier":
-		if err := beCarrier(socket); err != nil {
-			fmt.Println("failed:", err)
-			os.Exit(1)
-		}
+		endWith(beCarrier(socket))
+	case "taken over":
+		endWith(beTakenOver(socket))
 	default:
 		os.Exit(m.Run())
+	}
+}
+
+func endWith(err error) {
+	if err != nil {
+		fmt.Println("failed:", err)
+		os.Exit(1)
 	}
 }
 

@@ -24,6 +24,7 @@ const backlog = 4096
 type pod struct {
 	ns      *os.File
 	program *steer.Program
+	filter  filter
 	dialer  dialer
 	log     *slog.Logger
 	// listeners are open until they are handed over.
@@ -40,7 +41,11 @@ func open(ns *process.NetNS) (*pod, error) {
 	if err != nil {
 		return nil, err
 	}
-	p := &pod{ns: ns.File, program: program}
+	filter, err := loadFilter()
+	if err != nil {
+		return nil, errors.Join(err, program.Close())
+	}
+	p := &pod{ns: ns.File, program: program, filter: filter}
 	p.dialer = dialer{socket: p.socket, except: program.Except, endException: program.EndException}
 	if err := errors.Join(p.listen(), p.dialer.readPorts(ns.File)); err != nil {
 		return nil, errors.Join(err, p.close())
@@ -51,13 +56,20 @@ func open(ns *process.NetNS) (*pod, error) {
 	return p, nil
 }
 
-// socket makes a TCP socket in the namespace. It is not of MPTCP, which the map of sockets refuses.
+// socket makes a TCP socket in the namespace, with the filter: the carrier gets it, or what it accepts. It is not of MPTCP, which the
+// map of sockets refuses.
 func (p *pod) socket(family int) (fd int, err error) {
 	err = links.InNetNS(int(p.ns.Fd()), func() error {
 		fd, err = unix.Socket(family, unix.SOCK_STREAM|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, unix.IPPROTO_TCP)
 		return os.NewSyscallError("socket", err)
 	})
-	return fd, err
+	if err != nil {
+		return -1, err
+	}
+	if err := p.filter.confine(fd); err != nil {
+		return -1, errors.Join(err, unix.Close(fd))
+	}
+	return fd, nil
 }
 
 // listen makes the listeners at loopback addresses and registers them. A Pod may lack IPv6.
@@ -170,5 +182,5 @@ func (p *pod) close() error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.stopped = true
-	return errors.Join(p.closeListeners(), p.program.Close())
+	return errors.Join(p.closeListeners(), p.program.Close(), p.filter.close())
 }

@@ -185,8 +185,9 @@ func volumes(capture sondev1.Capture, p Plan) []corev1.Volume {
 		{Name: volumeResults, VolumeSource: corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{
 			SizeLimit: resource.NewQuantity(capture.Common().MaxBytes+resultsMargin, resource.BinarySI),
 		}}},
+		// In memory the limit holds at each write. On disk it holds from the kubelet's next check, and the disk may be full before.
 		{Name: volumeControl, VolumeSource: corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{
-			SizeLimit: resource.NewQuantity(mi, resource.BinarySI),
+			Medium: corev1.StorageMediumMemory, SizeLimit: resource.NewQuantity(mi, resource.BinarySI),
 		}}},
 	}
 }
