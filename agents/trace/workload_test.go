@@ -66,6 +66,10 @@ func TestMain(m *testing.M) {
 		openat2Workload()
 	case "opened":
 		readOpened()
+	case "inherit":
+		inheritWorkload()
+	case "inherited":
+		inherited()
 	}
 	os.Exit(privileged.RunOverlapping(m))
 }

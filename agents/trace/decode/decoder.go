@@ -58,14 +58,14 @@ func New(cfg Config) *Decoder {
 // Start sets the clock of events, when the trace begins.
 func (d *Decoder) Start() { d.clock.set() }
 
-// AddProcess reads the state of a running process from /proc. If there is no room to remember it, it is read again at its
-// events.
-func (d *Decoder) AddProcess(pid int) {
+// AddProcess reads the state of a running process from /proc. keeps says which of its descriptors have no close-on-exec flag: the
+// others have no name after an exec. If there is no room to remember the process, it is read again at its events.
+func (d *Decoder) AddProcess(pid int, keeps func(fd int32) bool) {
 	if d.resolver.full() {
 		d.unread++
 		return
 	}
-	d.resolver.process(uint32(pid), 0)
+	d.resolver.process(uint32(pid), 0).keep(keeps)
 }
 
 // Rings returns how many io_urings the known processes have open. A ring that two of them share counts twice. A process whose
