@@ -227,7 +227,7 @@ func (d *Decoder) decodeCall(c *Call, e *kernel.Record, p *processState, out *tr
 	case use.untracked:
 	case c.Group == GroupNetwork:
 		trackSocket(c, e, p, located)
-	case e.Head.Ret >= 0 && d.tracksFiles:
+	case d.tracksFiles && (e.Head.Ret >= 0 || c.Number == unix.SYS_CLOSE):
 		d.track(c, e, p, located)
 	}
 }
@@ -288,7 +288,8 @@ func (d *Decoder) hasName(c *Call, e *kernel.Record) bool {
 	return (d.tracksFiles || c.onSocket()) && !anonymous
 }
 
-// track notes how a successful call changed descriptors or the working directory.
+// track notes how a successful call changed descriptors or the working directory. A close also counts if it has failed: after EIO
+// and EINTR the descriptor is free for another file (close(2)), and after EBADF it was before.
 func (d *Decoder) track(c *Call, e *kernel.Record, p *processState, located string) {
 	ret := int32(e.Head.Ret)
 	switch c.Number {
