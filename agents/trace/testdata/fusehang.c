@@ -12,6 +12,7 @@
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/epoll.h>
 #include <sys/mman.h>
 #include <sys/mount.h>
@@ -83,6 +84,32 @@ static void *add(void *unused)
 	return 0;
 }
 
+/* A process needs no right to say that its arguments are elsewhere in its memory. */
+static void move_arguments(__u64 to)
+{
+	struct prctl_mm_map m = {.brk = (__u64)sbrk(0), .exe_fd = -1};
+	__u64 fields[53] = {0};
+	char text[4096], *at;
+	FILE *stat = fopen("/proc/self/stat", "r");
+
+	check(stat && fgets(text, sizeof(text), stat) ? 0 : -1, "read /proc/self/stat");
+	fclose(stat);
+	at = strrchr(text, ')') + 4; /* behind the name and the state */
+	for (int i = 4; i < 53; i++) /* as proc_pid_stat(5) numbers them */
+		fields[i] = strtoull(at, &at, 10);
+	m.start_code = fields[26];
+	m.end_code = fields[27];
+	m.start_stack = fields[28];
+	m.start_data = fields[45];
+	m.end_data = fields[46];
+	m.start_brk = fields[47];
+	m.arg_start = to;
+	m.arg_end = to + 4096;
+	m.env_start = fields[50];
+	m.env_end = fields[51];
+	check(prctl(PR_SET_MM, PR_SET_MM_MAP, &m, sizeof(m), 0), "move the arguments");
+}
+
 int main(int argc, char **argv)
 {
 	char options[100];
@@ -107,8 +134,7 @@ int main(int argc, char **argv)
 	check(file = open(argv[1], O_RDONLY), "open the file");
 	memory = mmap(0, 4096, PROT_READ, MAP_PRIVATE, file, 0);
 	check(memory == MAP_FAILED ? -1 : 0, "mmap");
-	check(prctl(PR_SET_MM, PR_SET_MM_ARG_START, memory, 0, 0), "move the arguments' start");
-	check(prctl(PR_SET_MM, PR_SET_MM_ARG_END, memory + 4096, 0, 0), "move the arguments' end");
+	move_arguments((__u64)memory);
 	check(epoll = epoll_create1(EPOLL_CLOEXEC), "epoll_create1");
 	if (pthread_create(&thread, 0, add, 0))
 		return 1;
