@@ -26,7 +26,7 @@ const (
 // The first thread of a workload runs the main function: startWorkload checks its state.
 func init() {
 	switch os.Getenv(workloadEnv) {
-	case "threads", "become":
+	case "threads", "become", "inherit":
 		runtime.LockOSThread()
 	}
 }
