@@ -168,8 +168,9 @@ func (d *Decoder) processOf(r *kernel.Head) *processState {
 	if begins {
 		d.resolver.remove(r.Pid) // its changes since then were not recorded
 	}
+	known := d.resolver.knows(r.Pid) // else /proc is read after the exec
 	p := d.resolver.process(r.Pid, r.Cgroup)
-	if !begins { // else /proc was read after the exec
+	if known {
 		p.exec()
 	}
 	d.resolver.retryContainer(p, r.Pid)

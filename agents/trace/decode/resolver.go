@@ -81,6 +81,11 @@ func (r *resolver) process(pid uint32, cgroup uint64) *processState {
 	return p
 }
 
+// knows reports whether a process's state has been read before.
+func (r *resolver) knows(pid uint32) bool {
+	return r.processes[pid] != nil || r.last != nil && r.lastPID == pid
+}
+
 // container names the container that a cgroup belongs to. The Pod's sandbox has no name.
 func (r *resolver) container(pid uint32, cgroup uint64) string {
 	if name := r.containers[cgroup]; name != "" {

@@ -290,3 +290,31 @@ func TestReadsNothingThatWaitsForTheProcess(t *testing.T) {
 		t.Error("it waits for ever")
 	}
 }
+
+// A process whose first event is an exec is read after that: what it has open is what the exec left open. So is one that has started
+// a program from another thread than its first: the first one's end is recorded before.
+func TestDescriptorsReadAfterAnExec(t *testing.T) {
+	const pid = 77
+	root := t.TempDir()
+	dir := filepath.Join(root, "77", "fd")
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Symlink("/srv/out", filepath.Join(dir, "1")); err != nil {
+		t.Fatal(err)
+	}
+	for name, before := range map[string][]kernel.Kind{"its first event": nil, "by another thread": {kernel.KindExit}} {
+		t.Run(name, func(t *testing.T) {
+			d := target{New(Config{Node: process.Finder{Root: root}, Calls: Calls([]Group{GroupFile, GroupIO}), TracksFiles: true}), t}
+			if before != nil {
+				d.AddProcess(pid, func(int32) bool { return true })
+			}
+			for _, kind := range append(before, kernel.KindExec) {
+				d.event(kind, pid, 0)
+			}
+			if got := d.read(pid, 1); got != "/srv/out" {
+				t.Errorf("path %q", got)
+			}
+		})
+	}
+}
