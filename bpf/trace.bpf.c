@@ -10,6 +10,7 @@
  * sonde_end    tp_btf/sched_process_exit, Linux 5.12        a record: a thread ended, with its exit code
  * sonde_tasks  iter/task, Linux 5.8                         the cgroup of each process of the node; read, not attached
  * sonde_levels iter/task, Linux 5.8                         the cgroups that one process is in; read, not attached
+ * sonde_files  iter/task_file, Linux 5.12                   the Pod's descriptors that an exec keeps; read, not attached
  *
  * trace_filter.h selects processes by container and command. Programs of single groups, attached only on request, are in
  * trace_memory.h, trace_signal.h, trace_network.h and trace_uring.h.
@@ -147,6 +148,36 @@ struct task {
 	__u64 cgroup;
 };
 
+/* The output of sonde_files for each descriptor of a process that has no close-on-exec flag. */
+struct kept_file {
+	__u32 pid;		/* in the node's PID namespace */
+	__u32 fd;
+};
+
+#pragma clang attribute push(__attribute__((preserve_access_index)), apply_to = record)
+
+struct fdtable {
+	unsigned int max_fds;
+	unsigned long *close_on_exec;
+};
+
+struct files_struct {
+	struct fdtable *fdt;
+};
+
+struct task_struct___files {
+	struct files_struct *files;
+};
+
+struct bpf_iter__task_file___fd {
+	struct bpf_iter_meta *meta;
+	struct task_struct *task;
+	__u32 fd;
+	struct file *file;
+};
+
+#pragma clang attribute pop
+
 #define MAX_LEVELS 64
 
 /* The output of sonde_levels for each cgroup, from the process's own to the root. */
@@ -160,6 +191,7 @@ struct cgroup_entry {
 /* Keeps the types in BTF, from which the Go side is generated. */
 const struct record *record_type __attribute__((unused));
 const struct task *task_type __attribute__((unused));
+const struct kept_file *kept_file_type __attribute__((unused));
 const struct cgroup_entry *cgroup_entry_type __attribute__((unused));
 const enum kind *kind_type __attribute__((unused));
 
@@ -660,6 +692,32 @@ int sonde_tasks(struct bpf_iter__task *ctx)
 		return 0;
 	s.cgroup = cgroup_of(t)->kn->id;
 	bpf_seq_write(ctx->meta->seq, &s, sizeof(s));
+	return 0;
+}
+
+/*
+ * /proc/PID/fdinfo has the flag, too. But to read it there makes the kernel ask the file itself for more: an epoll then polls the
+ * files that it watches, and a FUSE server may never answer. The reader could not even be killed. Here the file is not asked.
+ */
+SEC("iter/task_file")
+int sonde_files(struct bpf_iter__task_file___fd *ctx)
+{
+	struct task_struct *t = ctx->task;
+	struct kept_file f = {};
+	unsigned long *bits, word;
+	struct fdtable *table;
+
+	if (!t || !ctx->file || t->pid != t->tgid || !in_pod(cgroup_of(t)) || !in_command(t))
+		return 0;
+	f.fd = ctx->fd;
+	table = BPF_CORE_READ((struct task_struct___files *)t, files, fdt);
+	if (!table || f.fd >= BPF_CORE_READ(table, max_fds))
+		return 0;
+	bits = BPF_CORE_READ(table, close_on_exec);
+	if (bpf_probe_read_kernel(&word, sizeof(word), bits + f.fd / 64) || word >> (f.fd % 64) & 1)
+		return 0;
+	f.pid = node_pid(t);
+	bpf_seq_write(ctx->meta->seq, &f, sizeof(f));
 	return 0;
 }
 

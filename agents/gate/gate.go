@@ -9,6 +9,9 @@ import (
 	"os"
 	"os/signal"
 	"time"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/sonde-operator/sonde/internal/wire/gateconfig"
 )
@@ -39,6 +42,12 @@ func Run(ctx context.Context, o *Options) int {
 		o.Log.Warn("Writing the termination message failed", "error", err)
 	}
 	return outcome.ExitCode()
+}
+
+// NameProcess gives the calling thread the name by which an Opener recognises a gate. It must be the process's first one.
+func NameProcess() {
+	name := append([]byte(gateconfig.ProcessName), 0)
+	_ = unix.Prctl(unix.PR_SET_NAME, uintptr(unsafe.Pointer(&name[0])), 0, 0, 0) // it fails only for an invalid address
 }
 
 func await(ctx context.Context, o *Options, opened <-chan os.Signal) gateconfig.Outcome {

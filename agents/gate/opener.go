@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync"
 	"time"
 
 	"github.com/sonde-operator/sonde/agents/node/process"
@@ -49,7 +50,7 @@ type Opened struct {
 	Took time.Duration
 }
 
-// Open opens the gate of a Pod. When it returns the gate's process has ended, and the Pod's next container starts. It signals only processes of the Pod's cgroup that are the gate by executable and arguments.
+// Open opens the gate of a Pod. When it returns the gate's process has ended, and the Pod's next container starts. It signals only processes of the Pod's cgroup that are the gate by executable, and by the process's name or the container's.
 // It returns ErrNoGate if there is none.
 func (o Opener) Open(ctx context.Context, podUID string) (Opened, error) {
 	procs, err := o.Finder.Pod(podUID)
@@ -109,10 +110,11 @@ func (o Opener) openOne(ctx context.Context, podUID string, p process.Process) (
 	defer h.Close()
 	ctx, cancel := context.WithTimeoutCause(ctx, cmp.Or(o.Timeout, DefaultTimeout), ErrStuck)
 	defer cancel()
+	named := sync.OnceValue(func() bool { return o.inGate(p) })
 	for signalled := false; ; signalled = true {
 		// Checked before each signal: a process may run another program now, with the same number and pidfd.
-		exe, args, err := h.Program()
-		if err != nil || !o.isGate(exe, args) {
+		exe, name, err := h.Program()
+		if err != nil || !o.isGate(exe, name, named) {
 			return signalled, ignoreGone(err)
 		}
 		if err := h.Signal(Signal); err != nil {
@@ -128,11 +130,17 @@ func (o Opener) openOne(ctx context.Context, podUID string, p process.Process) (
 	}
 }
 
-// isGate recognises the agent's gate. A process can choose its environment and name, which are not checked. It can choose its
-// arguments, too, but pretending to be a gate does no harm: the signal has no effect on a process that does not wait for it,
-// and the manager compares the container.
-func (o Opener) isGate(executable string, args []string) bool {
-	return executable == cmp.Or(o.Executable, gateconfig.Executable) && len(args) > 1 && args[1] == gateconfig.Subcommand
+// isGate recognises the agent's gate. Up to version 0.2.0 a gate did not name its process: then it must be in the container of that
+// name. A process can choose its name. But pretending to be a gate does no harm: the signal has no effect on a process that does not
+// wait for it, and the manager compares the container.
+func (o Opener) isGate(executable, name string, inGate func() bool) bool {
+	return executable == cmp.Or(o.Executable, gateconfig.Executable) && (name == gateconfig.ProcessName || inGate())
+}
+
+// inGate reports whether the kubelet's name of a process's container is the gate's.
+func (o Opener) inGate(p process.Process) bool {
+	names, err := o.Finder.ContainerNames()
+	return err == nil && names[p.ContainerID] == gateconfig.ContainerName
 }
 
 func ignoreGone(err error) error {

@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/sonde-operator/sonde/agents/node/process"
 	"github.com/sonde-operator/sonde/internal/wire/gateconfig"
 )
 
@@ -34,7 +35,7 @@ func TestEarlySignalIsHarmless(t *testing.T) {
 				for range 3 {
 					_ = p.cmd.Process.Signal(Signal) // it may arrive in time and open the gate
 				}
-				// Not Open: a program that has just started may have no arguments yet, and is not recognised as a gate.
+				// Not Open: a program that has just started has not named itself yet, and is not recognised as a gate.
 				ctx, cancel := context.WithCancel(t.Context())
 				go func() { <-p.done; cancel() }()
 				if _, err := opener(t).Await(ctx, uid); err != nil && !errors.Is(err, ErrNoGate) && !errors.Is(err, context.Canceled) {
@@ -208,26 +209,57 @@ func TestSeveralGates(t *testing.T) {
 
 func TestIsGate(t *testing.T) {
 	tests := map[string]struct {
-		exe  string
-		args []string
-		want bool
+		exe, name    string
+		inGate, want bool
 	}{
-		"gate":                   {"/agent", []string{"/agent", "gate", "--timeout", "30s"}, true},
-		"gate by another name":   {"/agent", []string{"x", "gate"}, true},
-		"probe":                  {"/agent", []string{"/agent", "probe"}, false},
-		"gate as an argument":    {"/agent", []string{"/agent", "probe", "gate"}, false},
-		"no arguments":           {"/agent", nil, false},
-		"name alone":             {"/agent", []string{"gate"}, false},
-		"another program":        {"/bin/sh", []string{"/agent", "gate"}, false},
-		"agent of another place": {"/opt/agent", []string{"/agent", "gate"}, false},
-		"runtime before exec":    {"/usr/bin/runc", []string{"runc", "init"}, false},
+		"gate":                       {"/agent", "sonde-gate", true, true},
+		"gate without a link yet":    {"/agent", "sonde-gate", false, true},
+		"gate of an earlier version": {"/agent", "agent", true, true},
+		"another role":               {"/agent", "agent", false, false},
+		"no name":                    {"/agent", "", false, false},
+		"a longer name":              {"/agent", "sonde-gateway", false, false},
+		"another program":            {"/bin/sh", "sonde-gate", true, false},
+		"agent of another place":     {"/opt/agent", "sonde-gate", true, false},
+		"runtime before exec":        {"/usr/bin/runc", "runc:[2:INIT]", true, false},
 	}
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
-			if got := (Opener{}).isGate(tc.exe, tc.args); got != tc.want {
+			if got := (Opener{}).isGate(tc.exe, tc.name, func() bool { return tc.inGate }); got != tc.want {
 				t.Errorf("isGate = %v", got)
 			}
 		})
+	}
+}
+
+// A gate of an earlier version has not named its process. It is the gate's program in the container with the gate's name.
+func TestGateWithoutAName(t *testing.T) {
+	web, gate := container(t, webID), container(t, gateID)
+	root := t.TempDir()
+	links := filepath.Join(root, "var", "log", "containers")
+	if err := os.MkdirAll(links, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	for id, name := range map[string]string{gateID: gateconfig.ContainerName, webID: "web"} {
+		if err := os.WriteFile(filepath.Join(links, "web-0_shop_"+name+"-"+id+".log"), nil, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	own, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	old, neighbour := startNeighbour(t, in(gate, 0)), startNeighbour(t, in(web, 0))
+	old.says(t, "up")
+	neighbour.says(t, "up")
+	o := Opener{Finder: process.Finder{NodeRoot: root}, Executable: own, Timeout: 50 * time.Millisecond}
+	// This one does not end, so that both are signalled or not.
+	if _, err := o.Open(t.Context(), uid); !errors.Is(err, ErrStuck) {
+		t.Errorf("%v, want %v", err, ErrStuck)
+	}
+	old.says(t, "got")
+	_ = neighbour.cmd.Process.Signal(syscall.SIGTERM)
+	if neighbour.exit(t); strings.Contains(neighbour.out.String(), "got") {
+		t.Errorf("the other container's process says %q", neighbour.out.String())
 	}
 }
 

@@ -24,28 +24,48 @@ type interactive struct {
 // startInteractive starts a workload in the Pod, in its own network namespace or the node's.
 func (p *testPod) startInteractive(t *testing.T, workload string, ownNet bool) *interactive {
 	t.Helper()
-	k := &interactive{t: t, dir: t.TempDir()}
-	k.cmd = exec.CommandContext(t.Context(), "/bin/sh", "-c", `echo $$ >"$0" && exec "$@"`, filepath.Join(p.dir, "cgroup.procs"), os.Args[0])
+	k := p.interactive(t, os.Args[0])
 	// A call that a signal interrupts is restarted, and counts twice; Go preempts itself by signals.
 	k.cmd.Env = append(os.Environ(), "GODEBUG=asyncpreemptoff=1", workloadEnv+"="+workload, workloadDir+"="+k.dir)
-	k.cmd.Stderr = os.Stderr
 	if ownNet {
 		k.cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWNET}
 	}
+	k.start()
+	return k
+}
+
+// startProgram starts a program in the Pod, which prints lines as a workload does.
+func (p *testPod) startProgram(t *testing.T, program ...string) *interactive {
+	t.Helper()
+	k := p.interactive(t, program...)
+	k.start()
+	return k
+}
+
+func (p *testPod) interactive(t *testing.T, program ...string) *interactive {
+	t.Helper()
+	k := &interactive{t: t, dir: t.TempDir()}
+	args := append([]string{"-c", `echo $$ >"$0" && exec "$@"`, filepath.Join(p.dir, "cgroup.procs")}, program...)
+	k.cmd = exec.CommandContext(t.Context(), "/bin/sh", args...)
+	k.cmd.Stderr = os.Stderr
+	return k
+}
+
+func (k *interactive) start() {
+	k.t.Helper()
 	in, err := k.cmd.StdinPipe()
 	if err != nil {
-		t.Fatal(err)
+		k.t.Fatal(err)
 	}
 	out, err := k.cmd.StdoutPipe()
 	if err == nil {
 		err = k.cmd.Start()
 	}
 	if err != nil {
-		t.Fatal(err)
+		k.t.Fatal(err)
 	}
 	k.in, k.out = in, bufio.NewReader(out)
-	t.Cleanup(k.kill)
-	return k
+	k.t.Cleanup(k.kill)
 }
 
 // expect reads the workload's next line, which starts with word, and returns the rest.

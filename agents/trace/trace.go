@@ -49,7 +49,8 @@ type Config struct {
 	MinLatency time.Duration
 	// RingBytes of memory for all CPUs; default DefaultRingBytes.
 	RingBytes int
-	// SocketScan is how long a scan for open sockets may take, at the start of the trace and at its end; default DefaultSocketScan.
+	// SocketScan is how long the scans of the node's open files may take together, at the start of the trace and at its end; default
+	// DefaultSocketScan.
 	SocketScan time.Duration
 	// MaxEvents is the number of events after which the trace ends; zero means no limit.
 	MaxEvents uint64
@@ -67,6 +68,13 @@ func (c *Config) timed() bool { return c.Durations || c.MinLatency > 0 || c.Flap
 // network reports whether connections and the names of sockets are recorded: FLAP has neither.
 func (c *Config) network() bool {
 	return c.Flap == nil && slices.Contains(c.Groups, decode.GroupNetwork)
+}
+
+// namesFiles reports whether events have the paths of descriptors.
+func (c *Config) namesFiles() bool {
+	return slices.ContainsFunc(c.Groups, func(g decode.Group) bool {
+		return g == decode.GroupFile || g == decode.GroupIO || g == decode.GroupNetwork
+	})
 }
 
 // needsOwners reports whether a connection is recorded only if its process is known.
@@ -101,8 +109,8 @@ type Account struct {
 	// LostCalls splits LostRing and LostRare by the name of the call or event. It is set when the trace has ended.
 	LostCalls map[string]uint64
 	// Unnamed counts names of files and working directories that did not fit into the tracer's memory. Their events are
-	// recorded without a path. One more stands for sockets that are older than the trace, if not all of them were found or kept. It is set
-	// when the trace has ended.
+	// recorded without a path. One more stands for sockets that are older than the trace, and descriptors that an exec does not
+	// close, if not all of them were found or kept. It is set when the trace has ended.
 	Unnamed uint64
 	// BeyondLimit counts events that came after MaxEvents or the file's limit was reached. They are not lost.
 	BeyondLimit uint64
@@ -137,7 +145,7 @@ type Trace struct {
 	// unowned is how many connections are older than the trace and will be missing at their end. One more stands for those that
 	// were not found, or not kept.
 	unowned uint64
-	// unnamed is one if not all sockets older than the trace were found, or kept.
+	// unnamed is one if the scans at the start have not found, or kept, all sockets and descriptors.
 	unnamed uint64
 	// unclosed is one if not all connections that are open at the end were found, or kept.
 	unclosed uint64
@@ -203,7 +211,7 @@ func (t *Trace) attach(cgroup kernel.Cgroup, found []process.Process) error {
 	}
 	cfg := kernel.Config{
 		Cgroup: cgroup, Calls: t.calls.Rows(), Timed: t.cfg.timed(), MinLatency: uint64(t.cfg.MinLatency), RingBytes: t.cfg.RingBytes, CPUs: cpus,
-		Network: t.cfg.network(), Command: t.cfg.Command, ByContainer: len(t.cfg.Containers) > 0,
+		Network: t.cfg.network(), Files: t.cfg.namesFiles(), Command: t.cfg.Command, ByContainer: len(t.cfg.Containers) > 0,
 		Operations: decode.Operations(t.cfg.Groups), MoreResults: decode.RecordsMoreResults(t.cfg.Groups),
 	}
 	if cfg.Tracepoints, err = tracepointsOf(t.cfg.Groups); err != nil {
@@ -229,13 +237,14 @@ func (t *Trace) attach(cgroup kernel.Cgroup, found []process.Process) error {
 	if err := t.program.Attach(); err != nil {
 		return err
 	}
+	began := time.Now()
 	if cfg.Network {
 		if err := t.findOldSockets(); err != nil {
 			return err
 		}
 	}
-	for _, p := range found {
-		t.decoder.AddProcess(p.PID)
+	if err := t.addProcesses(found, began); err != nil {
+		return err
 	}
 	if cfg.Tracepoints.UringMissing() {
 		t.ringsBefore = t.decoder.Rings()
@@ -258,6 +267,27 @@ func (t *Trace) findOldSockets() error {
 	}
 	if t.cfg.needsOwners() {
 		t.unowned++
+	}
+	return nil
+}
+
+// addProcesses reads the state of the processes that run already. If the node has too many open files to learn in time, since scans
+// began, which descriptors an exec closes, those without an answer have no path after one.
+func (t *Trace) addProcesses(found []process.Process, began time.Time) error {
+	var kept kernel.KeptFiles
+	if t.cfg.namesFiles() {
+		var err error
+		kept, err = t.program.KeptFiles(t.cfg.SocketScan - time.Since(began))
+		slow := errors.Is(err, iterator.ErrSlow)
+		if slow || kept.More {
+			t.unnamed = 1
+		}
+		if err != nil && !slow {
+			return err
+		}
+	}
+	for _, p := range found {
+		t.decoder.AddProcess(p.PID, func(fd int32) bool { return kept.Has(uint32(p.PID), fd) })
 	}
 	return nil
 }

@@ -26,7 +26,7 @@ const (
 // The first thread of a workload runs the main function: startWorkload checks its state.
 func init() {
 	switch os.Getenv(workloadEnv) {
-	case "threads", "become":
+	case "threads", "become", "inherit":
 		runtime.LockOSThread()
 	}
 }
@@ -66,6 +66,10 @@ func TestMain(m *testing.M) {
 		openat2Workload()
 	case "opened":
 		readOpened()
+	case "inherit":
+		inheritWorkload()
+	case "inherited":
+		inherited()
 	}
 	os.Exit(privileged.RunOverlapping(m))
 }

@@ -12,6 +12,13 @@ import (
 	"github.com/sonde-operator/sonde/internal/wire/gateconfig"
 )
 
+// init names the process: the probe recognises the gate by that. Go runs init on the process's first thread, whose name it is.
+func init() {
+	if len(os.Args) > 1 && os.Args[1] == gateconfig.Subcommand {
+		gate.NameProcess()
+	}
+}
+
 // runGate delays a Pod's start until its tracer is attached. Its exit codes are in internal/wire/gateconfig.
 func runGate(ctx context.Context, args []string, log *slog.Logger) (int, error) {
 	flags := flag.NewFlagSet("agent gate", flag.ContinueOnError)

@@ -1,12 +1,11 @@
 package process
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"os"
+	"strings"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -42,42 +41,28 @@ func (f Finder) Hold(uid string, p Process) (*Handle, error) {
 // Close closes the pidfd.
 func (h *Handle) Close() error { return unix.Close(h.pidfd) }
 
-// maxArguments bounds the arguments that Program returns, in bytes. A process may have megabytes of them, or claim any of its
-// memory to be its arguments (PR_SET_MM_MAP in prctl(2)).
-const maxArguments = 4096
-
-// Program returns the path of the process's executable in its own file system, and its arguments, the name first. Of long
-// arguments it returns the beginning. If the process ends meanwhile, it returns ErrNoProcess.
-func (h *Handle) Program() (executable string, args []string, err error) {
+// Program returns the path of the process's executable in its own file system, and the name of its first thread, which the process
+// can change. If the process ends meanwhile, it returns ErrNoProcess.
+//
+// The arguments would say more. But they are in the process's memory, which may be a file of FUSE whose server never answers: their
+// reader could not even be killed.
+func (h *Handle) Program() (executable, name string, err error) {
 	executable, err = os.Readlink(h.finder.path(h.Process.PID, "exe"))
 	if err != nil {
-		return "", nil, h.readError(err)
+		return "", "", h.readError(err)
 	}
-	b, err := ReadBeginning(h.finder.path(h.Process.PID, "cmdline"), maxArguments)
+	b, err := os.ReadFile(h.finder.path(h.Process.PID, "comm"))
 	if err != nil {
-		return "", nil, h.readError(err)
+		return "", "", h.readError(err)
 	}
 	ended, err := exited(h.pidfd)
 	if err != nil {
-		return "", nil, err
+		return "", "", err
 	}
 	if ended {
-		return "", nil, h.gone()
+		return "", "", h.gone()
 	}
-	for arg := range bytes.SplitSeq(bytes.TrimSuffix(b, []byte{0}), []byte{0}) {
-		args = append(args, string(arg))
-	}
-	return executable, args, nil
-}
-
-// ReadBeginning returns at most so many bytes of a file. Files of /proc may be as long as a target wants.
-func ReadBeginning(name string, most int64) ([]byte, error) {
-	f, err := os.Open(name)
-	if err != nil {
-		return nil, err //nolint:wrapcheck // the caller wraps it
-	}
-	defer f.Close()
-	return io.ReadAll(io.LimitReader(f, most)) //nolint:wrapcheck // the caller wraps it
+	return executable, strings.TrimSuffix(string(b), "\n"), nil
 }
 
 func (h *Handle) readError(err error) error {

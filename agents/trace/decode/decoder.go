@@ -58,14 +58,14 @@ func New(cfg Config) *Decoder {
 // Start sets the clock of events, when the trace begins.
 func (d *Decoder) Start() { d.clock.set() }
 
-// AddProcess reads the state of a running process from /proc. If there is no room to remember it, it is read again at its
-// events.
-func (d *Decoder) AddProcess(pid int) {
+// AddProcess reads the state of a running process from /proc. keeps says which of its descriptors have no close-on-exec flag: the
+// others have no name after an exec. If there is no room to remember the process, it is read again at its events.
+func (d *Decoder) AddProcess(pid int, keeps func(fd int32) bool) {
 	if d.resolver.full() {
 		d.unread++
 		return
 	}
-	d.resolver.process(uint32(pid), 0)
+	d.resolver.process(uint32(pid), 0).keep(keeps)
 }
 
 // Rings returns how many io_urings the known processes have open. A ring that two of them share counts twice. A process whose
@@ -168,8 +168,9 @@ func (d *Decoder) processOf(r *kernel.Head) *processState {
 	if begins {
 		d.resolver.remove(r.Pid) // its changes since then were not recorded
 	}
+	known := d.resolver.knows(r.Pid) // else /proc is read after the exec
 	p := d.resolver.process(r.Pid, r.Cgroup)
-	if !begins { // else /proc was read after the exec
+	if known {
 		p.exec()
 	}
 	d.resolver.retryContainer(p, r.Pid)
@@ -227,7 +228,7 @@ func (d *Decoder) decodeCall(c *Call, e *kernel.Record, p *processState, out *tr
 	case use.untracked:
 	case c.Group == GroupNetwork:
 		trackSocket(c, e, p, located)
-	case e.Head.Ret >= 0 && d.tracksFiles:
+	case d.tracksFiles && (e.Head.Ret >= 0 || c.Number == unix.SYS_CLOSE):
 		d.track(c, e, p, located)
 	}
 }
@@ -288,7 +289,8 @@ func (d *Decoder) hasName(c *Call, e *kernel.Record) bool {
 	return (d.tracksFiles || c.onSocket()) && !anonymous
 }
 
-// track notes how a successful call changed descriptors or the working directory.
+// track notes how a successful call changed descriptors or the working directory. A close also counts if it has failed: after EIO
+// and EINTR the descriptor is free for another file (close(2)), and after EBADF it was before.
 func (d *Decoder) track(c *Call, e *kernel.Record, p *processState, located string) {
 	ret := int32(e.Head.Ret)
 	switch c.Number {

@@ -142,3 +142,47 @@ func TestOpenat2AndExec(t *testing.T) {
 		})
 	}
 }
+
+// A close that fails has closed the descriptor all the same: another file may have its number then.
+func TestFailedClose(t *testing.T) {
+	for name, tc := range map[string]struct {
+		call uint16
+		ret  int64
+		want string
+	}{
+		"closed":               {unix.SYS_CLOSE, 0, ""},
+		"its data was lost":    {unix.SYS_CLOSE, -int64(unix.EIO), ""},
+		"interrupted":          {unix.SYS_CLOSE, -int64(unix.EINTR), ""},
+		"it was closed before": {unix.SYS_CLOSE, -int64(unix.EBADF), ""},
+		"a range, which fails before it closes anything": {unix.SYS_CLOSE_RANGE, -int64(unix.EINVAL), "/data/old"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			d := newTarget(t)
+			d.open(7, "/data/old", 5)
+			d.call(7, tc.call, "", tc.ret, 5, 5)
+			if got := d.read(7, 5); got != tc.want {
+				t.Errorf("path %q, want %q", got, tc.want)
+			}
+		})
+	}
+}
+
+// The same by an io_uring.
+func TestFailedCloseByAnIOUring(t *testing.T) {
+	for name, ret := range map[string]int64{"closed": 0, "its data was lost": -int64(unix.EIO), "interrupted": -int64(unix.EINTR)} {
+		t.Run(name, func(t *testing.T) {
+			d := newTarget(t)
+			d.open(7, "/data/old", 5)
+			const opClose, request = 19, 0x1000
+			entry := [64]byte{0: opClose, 4: 5}
+			d.Decode(&kernel.Record{Head: &kernel.Head{Kind: uint8(kernel.KindUringSubmit), Call: opClose, Pid: 7, Tid: 7, Cgroup: 1}, Uring: &kernel.Uring{Request: request, Known: 1}, Entry: entry[:]})
+			r := d.Decode(&kernel.Record{Head: &kernel.Head{Kind: uint8(kernel.KindUringEnd), Call: opClose, Pid: 7, Tid: 7, Cgroup: 1, Ret: ret}, Uring: &kernel.Uring{Request: request}})
+			if string(r.Path) != "/data/old" {
+				t.Errorf("the event of the close has the path %q", r.Path)
+			}
+			if got := d.read(7, 5); got != "" {
+				t.Errorf("path %q of a descriptor that is closed", got)
+			}
+		})
+	}
+}

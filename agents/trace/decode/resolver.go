@@ -2,7 +2,6 @@ package decode
 
 import (
 	"bufio"
-	"bytes"
 	"cmp"
 	"errors"
 	"fmt"
@@ -26,8 +25,6 @@ const (
 	maxContainerName = 63
 	// descriptorsAtOnce are read from /proc at a time: a process may have a million.
 	descriptorsAtOnce = 256
-	// flagsWithin bytes of a file in /proc/PID/fdinfo hold the flags. The rest may be long: an epoll lists all files it watches.
-	flagsWithin = 256
 	// maxSlack bounds the bytes of a longer text that a path keeps in memory.
 	maxSlack = 16
 )
@@ -82,6 +79,11 @@ func (r *resolver) process(pid uint32, cgroup uint64) *processState {
 		p.cgroup, p.container = cgroup, name
 	}
 	return p
+}
+
+// knows reports whether a process's state has been read before.
+func (r *resolver) knows(pid uint32) bool {
+	return r.processes[pid] != nil || r.last != nil && r.lastPID == pid
 }
 
 // container names the container that a cgroup belongs to. The Pod's sandbox has no name.
@@ -195,7 +197,8 @@ func (r *resolver) readAny(pid uint32) *processState {
 	return p
 }
 
-// readFile reads the name and the flags of a process's open file.
+// readFile reads the name of a process's open file. Its flags are unknown: it counts as closed by an exec, after which another
+// file may have its number. /proc/PID/fdinfo has them, but a target's file can make the reader wait there, unkillable.
 func (r *resolver) readFile(p *processState, pid uint32, descriptor string) {
 	fd, err := strconv.ParseInt(descriptor, 10, 32)
 	if err != nil {
@@ -205,23 +208,8 @@ func (r *resolver) readFile(p *processState, pid uint32, descriptor string) {
 	if err != nil {
 		return
 	}
-	p.opened(int32(fd), cmp.Or(r.sockets[name], name), r.cloexec(pid, descriptor))
+	p.opened(int32(fd), cmp.Or(r.sockets[name], name), true)
 	p.unread = p.unread || p.files.get(int32(fd)) == openFile{}
-}
-
-// cloexec reads the flags of an open file (proc_pid_fdinfo(5)): an octal number.
-func (r *resolver) cloexec(pid uint32, fd string) bool {
-	b, err := process.ReadBeginning(r.path(pid, "fdinfo/"+fd), flagsWithin)
-	if err != nil {
-		return false
-	}
-	for line := range bytes.Lines(b) {
-		if text, ok := bytes.CutPrefix(line, []byte("flags:")); ok {
-			n, err := strconv.ParseUint(string(bytes.TrimSpace(text)), 8, 64)
-			return err == nil && n&unix.O_CLOEXEC != 0
-		}
-	}
-	return false
 }
 
 func (r *resolver) path(pid uint32, name string) string {
@@ -311,6 +299,15 @@ func (r *resolver) fork(child, parent uint32) {
 	p := &processState{cgroup: from.cgroup, container: from.container, files: from.files.share(), unread: from.unread}
 	if p.enter(from.cwd); !r.remember(child, p) {
 		p.release()
+	}
+}
+
+// keep notes which descriptors of a process that was read from /proc an exec does not close.
+func (p *processState) keep(keeps func(fd int32) bool) {
+	for fd, f := range p.files.all() {
+		if keeps(fd) {
+			p.opened(fd, f.name, false)
+		}
 	}
 }
 

@@ -5,6 +5,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -212,5 +213,108 @@ func TestContainerIsNamedByAnyProcess(t *testing.T) {
 		if got := r.container(step.pid, 11); got != step.want {
 			t.Errorf("process %d: %q, want %q", step.pid, got, step.want)
 		}
+	}
+}
+
+// Of a process that ran before the trace, a descriptor keeps its path over an exec only if the kernel said that it stays open.
+// Otherwise another file may have its number then.
+func TestDescriptorsAfterAnExec(t *testing.T) {
+	const pid = 77
+	root := t.TempDir()
+	dir := filepath.Join(root, "77", "fd")
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	for fd, to := range map[string]string{"0": "/srv/in", "3": "/srv/closed", "40": "/srv/kept"} {
+		if err := os.Symlink(to, filepath.Join(dir, fd)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for name, tc := range map[string]struct {
+		keeps func(int32) bool // nil: the process is read at its first event
+		want  map[int]string
+	}{
+		"known":                         {keeps: func(fd int32) bool { return fd != 3 }, want: map[int]string{0: "/srv/in", 3: "", 40: "/srv/kept"}},
+		"unknown":                       {keeps: func(int32) bool { return false }, want: map[int]string{0: "", 3: "", 40: ""}},
+		"read when the trace has begun": {want: map[int]string{0: "", 3: "", 40: ""}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			d := target{New(Config{Node: process.Finder{Root: root}, Calls: Calls([]Group{GroupFile, GroupIO}), TracksFiles: true}), t}
+			if tc.keeps != nil {
+				d.AddProcess(pid, tc.keeps)
+			}
+			if got := d.read(pid, 3); got != "/srv/closed" {
+				t.Errorf("before the exec descriptor 3 has the path %q", got)
+			}
+			d.event(kernel.KindExec, pid, 0)
+			for fd, want := range tc.want {
+				if got := d.read(pid, fd); got != want {
+					t.Errorf("descriptor %d has the path %q, want %q", fd, got, want)
+				}
+			}
+		})
+	}
+}
+
+// Only such files of a process's /proc are read that never wait for it. For an epoll that watches a file of FUSE, fdinfo waits for the
+// file's server. Memory may be such a file, too.
+func TestReadsNothingThatWaitsForTheProcess(t *testing.T) {
+	root := t.TempDir()
+	dir := filepath.Join(root, "77")
+	for _, sub := range []string{"fd", "fdinfo"} {
+		if err := os.MkdirAll(filepath.Join(dir, sub), 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := os.Symlink("anon_inode:[eventpoll]", filepath.Join(dir, "fd", "3")); err != nil {
+		t.Fatal(err)
+	}
+	for _, file := range []string{"fdinfo/3", "cmdline", "environ", "auxv", "maps", "smaps", "numa_maps", "mem"} {
+		if err := unix.Mkfifo(filepath.Join(dir, file), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	done := make(chan string)
+	go func() {
+		d := target{New(Config{Node: process.Finder{Root: root}, Calls: Calls([]Group{GroupFile, GroupIO}), TracksFiles: true}), t}
+		d.AddProcess(77, func(int32) bool { return true })
+		d.event(kernel.KindExec, 77, 0)
+		done <- d.read(77, 3)
+	}()
+	select {
+	case got := <-done:
+		if got != "anon_inode:[eventpoll]" {
+			t.Errorf("path %q", got)
+		}
+	case <-time.After(10 * time.Second):
+		t.Error("it waits for ever")
+	}
+}
+
+// A process whose first event is an exec is read after that: what it has open is what the exec left open. So is one that has started
+// a program from another thread than its first: the first one's end is recorded before.
+func TestDescriptorsReadAfterAnExec(t *testing.T) {
+	const pid = 77
+	root := t.TempDir()
+	dir := filepath.Join(root, "77", "fd")
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Symlink("/srv/out", filepath.Join(dir, "1")); err != nil {
+		t.Fatal(err)
+	}
+	for name, before := range map[string][]kernel.Kind{"its first event": nil, "by another thread": {kernel.KindExit}} {
+		t.Run(name, func(t *testing.T) {
+			d := target{New(Config{Node: process.Finder{Root: root}, Calls: Calls([]Group{GroupFile, GroupIO}), TracksFiles: true}), t}
+			if before != nil {
+				d.AddProcess(pid, func(int32) bool { return true })
+			}
+			for _, kind := range append(before, kernel.KindExec) {
+				d.event(kind, pid, 0)
+			}
+			if got := d.read(pid, 1); got != "/srv/out" {
+				t.Errorf("path %q", got)
+			}
+		})
 	}
 }

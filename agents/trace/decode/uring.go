@@ -71,8 +71,8 @@ func userData(e *kernel.Record) tracefmt.Arg {
 // decodeOperation makes an event of an operation as if its thread had made the call. e is its result or, for an operation
 // without a result, its submission.
 func (d *Decoder) decodeOperation(s *submitted, e *kernel.Record, out *tracefmt.Record) *tracefmt.Record {
-	o := &operations[s.head.Call%uint16(len(operations))]
-	if o.Name == "" || d.calls[o.Number] == nil {
+	o := operationOf(int(s.head.Call))
+	if o == nil || d.calls[o.Number] == nil {
 		return nil
 	}
 	head := s.head
@@ -134,8 +134,8 @@ func (o *operation) entry(as *kernel.Record, s *submitted) (use descriptorUse) {
 	}
 	use.fixed = s.uring.Flags&entryFixedFile != 0
 	switch o.Number {
-	case unix.SYS_SPLICE:
-		use.fixed = use.fixed || as.Numbers[5]&spliceFixedFile != 0
+	case unix.SYS_SPLICE, unix.SYS_TEE: // the flags are the last argument
+		use.fixed = use.fixed || as.Numbers[len(o.fields)-1]&spliceFixedFile != 0
 	case unix.SYS_CLOSE:
 		if index > 0 {
 			as.Numbers[0], use.fixed = uint64(index-1), true

@@ -1,6 +1,8 @@
 package decode
 
 import (
+	"slices"
+
 	"golang.org/x/sys/unix"
 
 	"github.com/sonde-operator/sonde/agents/trace/kernel"
@@ -65,8 +67,7 @@ func recvOp(name string) operation {
 	return operation{Call{unix.SYS_RECVFROM, name, GroupIO, args(sockfd, buffer, size, flags), false, false}, asRecv}
 }
 
-// operations by their numbers (enum io_uring_op in include/uapi/linux/io_uring.h, Linux 6.18). Operations without a name have
-// no call in any group, such as NOP, POLL_ADD and TIMEOUT.
+// operations by their numbers (enum io_uring_op in include/uapi/linux/io_uring.h, Linux 6.18).
 var operations = []operation{
 	1:  vectorOp("readv", unix.SYS_PREADV),
 	2:  vectorOp("writev", unix.SYS_PWRITEV),
@@ -88,6 +89,7 @@ var operations = []operation{
 	27: recvOp("recv"),
 	28: {Call{unix.SYS_OPENAT2, "openat2", GroupFile, args(dir, pathArg, Argument{"how", ArgHex}, Argument{"size", ArgUint}), true, false}, from(entryFD, entryAddr, entryOff, entryLen)},
 	30: {Call{unix.SYS_SPLICE, "splice", GroupIO, args(Argument{"fd_in", ArgFD}, Argument{"off_in", ArgOffset}, Argument{"fd_out", ArgFD}, Argument{"off_out", ArgOffset}, Argument{"len", ArgUint}, flags), false, false}, from(entryIndex, entryAddr, entryFD, entryOff, entryLen, entryFlags)},
+	33: {Call{unix.SYS_TEE, "tee", GroupIO, args(Argument{"fd_in", ArgFD}, Argument{"fd_out", ArgFD}, Argument{"len", ArgUint}, flags), false, false}, from(entryIndex, entryFD, entryLen, entryFlags)},
 	34: {Call{unix.SYS_SHUTDOWN, "shutdown", GroupNetwork, args(sockfd, Argument{"how", ArgInt}), false, false}, from(entryFD, entryLen)},
 	35: {Call{unix.SYS_RENAMEAT2, "renameat", GroupFile, args(Argument{"olddirfd", ArgDir}, Argument{"oldpath", ArgPath}, Argument{"newdirfd", ArgDir}, Argument{"newpath", ArgPath}, flags), false, false}, from(entryFD, entryAddr, entryLen, entryOff, entryFlags)},
 	36: {Call{unix.SYS_UNLINKAT, "unlinkat", GroupFile, args(dir, pathArg, flags), false, false}, asPath},
@@ -105,21 +107,35 @@ var operations = []operation{
 	58: recvOp("recv_zc"),
 	60: vectorOp("readv_fixed", unix.SYS_PREADV),
 	61: vectorOp("writev_fixed", unix.SYS_PWRITEV),
-	63: {}, // the last one that is known
+}
+
+// ungrouped are the operations whose calls are in no group. One that is neither here nor in operations is unknown, and counts as
+// lost.
+var ungrouped = []int{
+	0 /* NOP */, 6 /* POLL_ADD */, 7 /* POLL_REMOVE */, 8 /* SYNC_FILE_RANGE */, 11 /* TIMEOUT */, 12 /* TIMEOUT_REMOVE */, 14 /* ASYNC_CANCEL */, 15 /* LINK_TIMEOUT */, 17 /* FALLOCATE */, 20, /* FILES_UPDATE */
+	24 /* FADVISE */, 29 /* EPOLL_CTL */, 31 /* PROVIDE_BUFFERS */, 32 /* REMOVE_BUFFERS */, 40 /* MSG_RING */, 41 /* FSETXATTR */, 42 /* SETXATTR */, 43 /* FGETXATTR */, 44 /* GETXATTR */, 46, /* URING_CMD */
+	50 /* WAITID */, 51 /* FUTEX_WAIT */, 52 /* FUTEX_WAKE */, 53 /* FUTEX_WAITV */, 59 /* EPOLL_WAIT */, 62, /* PIPE */
 }
 
 // Operations that may have several results, of which only the last one has a request.
 var multishot = []int{6 /* POLL_ADD */, 10 /* RECVMSG */, 11 /* TIMEOUT */, 13 /* ACCEPT */, 27 /* RECV */, 46 /* URING_CMD */, 49 /* READ_MULTISHOT */, 58 /* RECV_ZC */}
 
+// operationOf returns the operation with a number; nil if its call is in no group, or it is unknown.
+func operationOf(n int) *operation {
+	if n >= len(operations) || operations[n].Name == "" {
+		return nil
+	}
+	return &operations[n]
+}
+
 // Operations returns the operations of io_urings in the groups. A system call in no group has no operation either.
 func Operations(groups []Group) (rows kernel.Operations) {
 	wanted := Calls(groups)
 	for n := range rows {
-		if n >= len(operations) {
+		switch o := operationOf(n); {
+		case o == nil && !slices.Contains(ungrouped, n):
 			rows[n].Use = uint8(kernel.OpUnknown)
-			continue
-		}
-		if o := &operations[n]; o.Name != "" && wanted[o.Number] != nil {
+		case o != nil && wanted[o.Number] != nil:
 			rows[n] = o.row()
 		}
 	}
@@ -145,7 +161,7 @@ func HasOperations(groups []Group) bool {
 func RecordsMoreResults(groups []Group) bool {
 	wanted := Calls(groups)
 	for _, n := range multishot {
-		if o := &operations[n]; o.Name != "" && wanted[o.Number] != nil {
+		if o := operationOf(n); o != nil && wanted[o.Number] != nil {
 			return true
 		}
 	}

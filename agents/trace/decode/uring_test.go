@@ -2,10 +2,14 @@ package decode
 
 import (
 	"encoding/binary"
+	"errors"
+	"io/fs"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/cilium/ebpf/btf"
 	"github.com/google/go-cmp/cmp"
 	"golang.org/x/sys/unix"
 
@@ -296,5 +300,89 @@ func TestUnfinishedOperations(t *testing.T) {
 	}
 	if diff := cmp.Diff(want, got); diff != "" || d.Forgotten() != 2 {
 		t.Errorf("%d forgotten; events (-want +got):\n%s", d.Forgotten(), diff)
+	}
+}
+
+// operationNames are the operations by their numbers (enum io_uring_op, Linux 6.18).
+var operationNames = []string{
+	"NOP", "READV", "WRITEV", "FSYNC", "READ_FIXED", "WRITE_FIXED", "POLL_ADD", "POLL_REMOVE", "SYNC_FILE_RANGE", "SENDMSG", "RECVMSG",
+	"TIMEOUT", "TIMEOUT_REMOVE", "ACCEPT", "ASYNC_CANCEL", "LINK_TIMEOUT", "CONNECT", "FALLOCATE", "OPENAT", "CLOSE", "FILES_UPDATE",
+	"STATX", "READ", "WRITE", "FADVISE", "MADVISE", "SEND", "RECV", "OPENAT2", "EPOLL_CTL", "SPLICE", "PROVIDE_BUFFERS", "REMOVE_BUFFERS",
+	"TEE", "SHUTDOWN", "RENAMEAT", "UNLINKAT", "MKDIRAT", "SYMLINKAT", "LINKAT", "MSG_RING", "FSETXATTR", "SETXATTR", "FGETXATTR",
+	"GETXATTR", "SOCKET", "URING_CMD", "SEND_ZC", "SENDMSG_ZC", "READ_MULTISHOT", "WAITID", "FUTEX_WAIT", "FUTEX_WAKE", "FUTEX_WAITV",
+	"FIXED_FD_INSTALL", "FTRUNCATE", "BIND", "LISTEN", "RECV_ZC", "EPOLL_WAIT", "READV_FIXED", "WRITEV_FIXED", "PIPE",
+}
+
+// callsOfNoGroup are the calls of the operations that belong to no group, if they have one.
+var callsOfNoGroup = map[string][]int{
+	"NOP": nil, "POLL_ADD": {unix.SYS_PPOLL}, "POLL_REMOVE": nil, "SYNC_FILE_RANGE": {unix.SYS_SYNC_FILE_RANGE}, "TIMEOUT": nil,
+	"TIMEOUT_REMOVE": nil, "ASYNC_CANCEL": nil, "LINK_TIMEOUT": nil, "FALLOCATE": {unix.SYS_FALLOCATE}, "FILES_UPDATE": nil,
+	"FADVISE": {unix.SYS_FADVISE64}, "EPOLL_CTL": {unix.SYS_EPOLL_CTL}, "PROVIDE_BUFFERS": nil, "REMOVE_BUFFERS": nil, "MSG_RING": nil,
+	"FSETXATTR": {unix.SYS_FSETXATTR}, "SETXATTR": {unix.SYS_SETXATTR}, "FGETXATTR": {unix.SYS_FGETXATTR}, "GETXATTR": {unix.SYS_GETXATTR},
+	"URING_CMD": nil, "WAITID": {unix.SYS_WAITID}, "FUTEX_WAIT": {unix.SYS_FUTEX}, "FUTEX_WAKE": {unix.SYS_FUTEX},
+	"FUTEX_WAITV": {unix.SYS_FUTEX_WAITV}, "EPOLL_WAIT": {unix.SYS_EPOLL_PWAIT}, "PIPE": {unix.SYS_PIPE2},
+}
+
+// Each operation is recorded with the group of its call, or its call is in no group, or it counts as lost: none is silently missing.
+func TestEachOperationIsRecordedOrCounted(t *testing.T) {
+	all := AllGroups()
+	calls, rows := Calls(all), Operations(all)
+	for n, row := range rows {
+		if n >= len(operationNames) {
+			if row.Use != uint8(kernel.OpUnknown) {
+				t.Errorf("operation %d, which is not known, does not count as lost", n)
+			}
+			continue
+		}
+		others, outside := callsOfNoGroup[operationNames[n]]
+		for _, number := range others {
+			if calls[number] != nil {
+				t.Errorf("the call of %s is in the group %s, but the operation is in none", operationNames[n], calls[number].Group)
+			}
+		}
+		if o := operationOf(n); (o == nil) != outside || slices.Contains(ungrouped, n) != outside || row.Use == uint8(kernel.OpUnknown) {
+			t.Errorf("%s: %+v, without a group: %t, want %t, row %+v", operationNames[n], o, slices.Contains(ungrouped, n), outside, row)
+		}
+	}
+}
+
+// The numbers are the running kernel's.
+func TestNumbersOfOperations(t *testing.T) {
+	spec, err := btf.LoadKernelSpec()
+	if errors.Is(err, btf.ErrNotFound) || errors.Is(err, fs.ErrNotExist) {
+		t.Skip("the kernel has no BTF")
+	}
+	var op *btf.Enum
+	if err == nil {
+		err = spec.TypeByName("io_uring_op", &op)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, v := range op.Values {
+		name := strings.TrimPrefix(v.Name, "IORING_OP_")
+		if name != "LAST" && v.Value < uint64(len(operationNames)) && operationNames[v.Value] != name {
+			t.Errorf("operation %d is %s, want %s", v.Value, operationNames[v.Value], name)
+		}
+	}
+}
+
+// A tee has two descriptors, and its own flag for an index instead of the first one.
+func TestTeeOfARing(t *testing.T) {
+	const opTee = 33
+	for name, tc := range map[string]struct {
+		flags uint32
+		want  string
+	}{
+		"by descriptors": {2, `"call":"io_uring_tee","group":"io","args":{"fd_in":4,"fd_out":5,"len":9,"flags":"0x2","userData":"0x6"},"ret":9,"latencyNs":1`},
+		"by an index":    {1 << 31, `"call":"io_uring_tee","group":"io","args":{"fd_in":4,"fd_out":5,"len":9,"flags":"0x80000000","fixed":true,"userData":"0x6"},"ret":9,"latencyNs":1`},
+	} {
+		t.Run(name, func(t *testing.T) {
+			entry := &kerneltest.Entry{Opcode: opTee, FD: 5, Len: 9, OpFlags: tc.flags, FileIndex: 4, UserData: 6}
+			got := decodeAll(t, decoderOf(0, GroupIO), kerneltest.Submission(0xa, entry, nil), kerneltest.Result(0xa, opTee, 6, 9, 0))
+			if diff := cmp.Diff([]string{tc.want}, got); diff != "" {
+				t.Errorf("(-want +got):\n%s", diff)
+			}
+		})
 	}
 }

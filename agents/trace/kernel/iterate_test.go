@@ -74,3 +74,43 @@ func TestReadSocketsWithoutRoom(t *testing.T) {
 		})
 	}
 }
+
+// One process's descriptors take no room from another's, and those beyond the bounds are reported.
+func TestReadKeptFiles(t *testing.T) {
+	files := func(pid uint32, n int) (all []KeptFile) {
+		for fd := range n {
+			all = append(all, KeptFile{Pid: pid, Fd: uint32(fd)})
+		}
+		return all
+	}
+	many := []KeptFile{}
+	for pid := range uint32(maxKeptFiles/maxKeptOfProcess + 1) {
+		many = append(many, files(pid+1, maxKeptOfProcess)...)
+	}
+	for name, tc := range map[string]struct {
+		files    []KeptFile
+		last     KeptFile
+		wantLast bool
+		wantMore bool
+	}{
+		"few":                           {files: files(7, 3), last: KeptFile{Pid: 7, Fd: 2}, wantLast: true},
+		"as many as a process may have": {files: files(7, maxKeptOfProcess), last: KeptFile{Pid: 7, Fd: maxKeptOfProcess - 1}, wantLast: true},
+		"more of a process":             {files: files(7, maxKeptOfProcess+1), last: KeptFile{Pid: 7, Fd: maxKeptOfProcess}, wantMore: true},
+		"another process after it":      {files: slices.Concat(files(7, maxKeptOfProcess+9), files(8, 1)), last: KeptFile{Pid: 8}, wantLast: true, wantMore: true},
+		"more of all processes":         {files: many, last: many[len(many)-1], wantMore: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := unsafe.Slice((*byte)(unsafe.Pointer(&tc.files[0])), len(tc.files)*int(unsafe.Sizeof(tc.files[0])))
+			got, err := readKeptFiles(bytes.NewReader(b))
+			if has := got.Has(tc.last.Pid, int32(tc.last.Fd)); err != nil || has != tc.wantLast || got.More != tc.wantMore {
+				t.Errorf("has %+v: %t, more: %t, %v; want %t and %t", tc.last, has, got.More, err, tc.wantLast, tc.wantMore)
+			}
+			if got.Has(9999, 0) {
+				t.Error("it has a descriptor of a process without any")
+			}
+		})
+	}
+	if _, err := readKeptFiles(bytes.NewReader(make([]byte, 5))); err == nil {
+		t.Error("half a descriptor was accepted")
+	}
+}

@@ -14,7 +14,7 @@ import (
 	"github.com/sonde-operator/sonde/agents/node/ring"
 )
 
-//go:generate go tool -modfile=../../../hack/tools/go.mod bpf2go -cc clang-19 -strip llvm-strip-19 -target amd64,arm64 -type record -type task -type cgroup_entry -type kind -type command_change -type tcp -type open_socket -type role -type side -type uring_op -type op_use -type op_field trace ../../../bpf/trace.bpf.c -- -I../../../bpf/headers -mcpu=v3 -Wall -Werror
+//go:generate go tool -modfile=../../../hack/tools/go.mod bpf2go -cc clang-19 -strip llvm-strip-19 -target amd64,arm64 -type record -type task -type kept_file -type cgroup_entry -type kind -type command_change -type tcp -type open_socket -type role -type side -type uring_op -type op_use -type op_field trace ../../../bpf/trace.bpf.c -- -I../../../bpf/headers -mcpu=v3 -Wall -Werror
 
 // Sizes of bpf/trace.bpf.c.
 const (
@@ -61,6 +61,8 @@ type Config struct {
 	// the namespace until Detach: the kernel gives the number of one that has ended to another Pod's.
 	Network bool
 	NetNS   uint32
+	// Files allows KeptFiles.
+	Files bool
 	// Operations of io_urings that are recorded, if Tracepoints has them.
 	Operations Operations
 	// MoreResults records results of io_urings that are not the only ones of their operation.
@@ -98,6 +100,9 @@ func (s *Config) iterators() []string {
 	}
 	if s.Command != nil {
 		all = append(all, traceProgSondeMark)
+	}
+	if s.Files {
+		all = append(all, traceProgSondeFiles)
 	}
 	if s.Network {
 		all = append(all, traceProgSondeSockets)

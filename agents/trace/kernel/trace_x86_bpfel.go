@@ -44,6 +44,12 @@ type traceFault struct {
 	Spare   uint32
 }
 
+type traceKeptFile struct {
+	_   structs.HostLayout
+	Pid uint32
+	Fd  uint32
+}
+
 type traceKind uint32
 
 const (
@@ -222,6 +228,7 @@ const (
 	traceProgSondeExit          = "sonde_exit"
 	traceProgSondeFault         = "sonde_fault"
 	traceProgSondeFaultEnd      = "sonde_fault_end"
+	traceProgSondeFiles         = "sonde_files"
 	traceProgSondeFork          = "sonde_fork"
 	traceProgSondeLevels        = "sonde_levels"
 	traceProgSondeMark          = "sonde_mark"
@@ -252,6 +259,7 @@ const (
 	traceVarCommandDepth        = "command_depth"
 	traceVarCommandParts        = "command_parts"
 	traceVarCommandPath         = "command_path"
+	traceVarKeptFileType        = "kept_file_type"
 	traceVarKindType            = "kind_type"
 	traceVarLevelsOf            = "levels_of"
 	traceVarMarked              = "marked"
@@ -328,6 +336,7 @@ type traceProgramSpecs struct {
 	SondeExit          *ebpf.ProgramSpec `ebpf:"sonde_exit"`
 	SondeFault         *ebpf.ProgramSpec `ebpf:"sonde_fault"`
 	SondeFaultEnd      *ebpf.ProgramSpec `ebpf:"sonde_fault_end"`
+	SondeFiles         *ebpf.ProgramSpec `ebpf:"sonde_files"`
 	SondeFork          *ebpf.ProgramSpec `ebpf:"sonde_fork"`
 	SondeLevels        *ebpf.ProgramSpec `ebpf:"sonde_levels"`
 	SondeMark          *ebpf.ProgramSpec `ebpf:"sonde_mark"`
@@ -378,6 +387,7 @@ type traceVariableSpecs struct {
 	CommandDepth      *ebpf.VariableSpec `ebpf:"command_depth"`
 	CommandParts      *ebpf.VariableSpec `ebpf:"command_parts"`
 	CommandPath       *ebpf.VariableSpec `ebpf:"command_path"`
+	KeptFileType      *ebpf.VariableSpec `ebpf:"kept_file_type"`
 	KindType          *ebpf.VariableSpec `ebpf:"kind_type"`
 	LevelsOf          *ebpf.VariableSpec `ebpf:"levels_of"`
 	Marked            *ebpf.VariableSpec `ebpf:"marked"`
@@ -466,6 +476,7 @@ type traceVariables struct {
 	CommandDepth      *ebpf.Variable `ebpf:"command_depth"`
 	CommandParts      *ebpf.Variable `ebpf:"command_parts"`
 	CommandPath       *ebpf.Variable `ebpf:"command_path"`
+	KeptFileType      *ebpf.Variable `ebpf:"kept_file_type"`
 	KindType          *ebpf.Variable `ebpf:"kind_type"`
 	LevelsOf          *ebpf.Variable `ebpf:"levels_of"`
 	Marked            *ebpf.Variable `ebpf:"marked"`
@@ -504,6 +515,7 @@ type tracePrograms struct {
 	SondeExit          *ebpf.Program `ebpf:"sonde_exit"`
 	SondeFault         *ebpf.Program `ebpf:"sonde_fault"`
 	SondeFaultEnd      *ebpf.Program `ebpf:"sonde_fault_end"`
+	SondeFiles         *ebpf.Program `ebpf:"sonde_files"`
 	SondeFork          *ebpf.Program `ebpf:"sonde_fork"`
 	SondeLevels        *ebpf.Program `ebpf:"sonde_levels"`
 	SondeMark          *ebpf.Program `ebpf:"sonde_mark"`
@@ -531,6 +543,7 @@ func (p *tracePrograms) Close() error {
 		p.SondeExit,
 		p.SondeFault,
 		p.SondeFaultEnd,
+		p.SondeFiles,
 		p.SondeFork,
 		p.SondeLevels,
 		p.SondeMark,

@@ -12,6 +12,8 @@ type (
 	Socket = traceOpenSocket
 	// Task is a process of the node with the cgroup that it is in.
 	Task = traceTask
+	// KeptFile is a descriptor of a process that stays open in a new program.
+	KeptFile = traceKeptFile
 	// Level is a cgroup that a process is in.
 	Level = traceCgroupEntry
 	// Row says which arguments of a system call a program records.

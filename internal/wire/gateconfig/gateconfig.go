@@ -17,6 +17,8 @@ const (
 	Executable = "/agent"
 	// Subcommand of the agent, its first argument.
 	Subcommand = "gate"
+	// ProcessName is what the gate names its process, at most 15 bytes (PR_SET_NAME in prctl(2)).
+	ProcessName = "sonde-gate"
 )
 
 // Exit codes. After 0 the Pod continues.

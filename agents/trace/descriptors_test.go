@@ -1,0 +1,105 @@
+package trace
+
+import (
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"golang.org/x/sys/unix"
+
+	"github.com/sonde-operator/sonde/agents/gate"
+	"github.com/sonde-operator/sonde/agents/node/process"
+	"github.com/sonde-operator/sonde/agents/trace/decode"
+	"github.com/sonde-operator/sonde/agents/trace/kernel"
+	"github.com/sonde-operator/sonde/test/privileged"
+)
+
+// A process opened two descriptors before the trace. The path of the one that its exec closes is gone, and the other one's is not.
+func TestInheritedDescriptors(t *testing.T) {
+	for name, tc := range map[string]struct {
+		command  *kernel.Command
+		scan     time.Duration
+		want     string // of the descriptor that stays open
+		wantLost uint64
+	}{
+		"a Pod":                  {want: "kept"},
+		"a command":              {command: &kernel.Command{Name: filepath.Base(os.Args[0])}, want: "kept"},
+		"no time to learn which": {scan: time.Nanosecond, wantLost: 1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			pod := newTestPod(t)
+			workload := pod.startInteractive(t, "inherit", false)
+			workload.expect("ready")
+			r := start(t, &Config{PodUID: pod.uid, Groups: []decode.Group{decode.GroupFile, decode.GroupProcess}, Command: tc.command, SocketScan: tc.scan})
+			workload.resume()
+			if err := workload.cmd.Wait(); err != nil {
+				t.Fatal(err)
+			}
+			got := map[string]string{}
+			for _, l := range r.stop() {
+				if fd := l.arg("fd"); l.Call == "fstat" && (fd == strconv.Itoa(closedByExec) || fd == strconv.Itoa(keptByExec)) {
+					got[fd] = strings.TrimPrefix(l.Path, workload.dir+"/")
+				}
+			}
+			if diff := cmp.Diff(map[string]string{strconv.Itoa(closedByExec): "", strconv.Itoa(keptByExec): tc.want}, got); diff != "" {
+				t.Errorf("paths (-want +got):\n%s", diff)
+			}
+			if a := r.result.Account; a.Lost() > 0 || a.Unnamed != tc.wantLost {
+				t.Errorf("%+v, want %d unnamed", a, tc.wantLost)
+			}
+		})
+	}
+}
+
+// A process of the target has an epoll with a file of FUSE, and has put such a file's memory where its arguments are. The file's
+// server never answers. A probe that read either from /proc could not even be killed, while its programs are attached.
+func TestFileThatNeverAnswers(t *testing.T) {
+	privileged.Need(t)
+	fuse, err := os.OpenFile("/dev/fuse", os.O_RDWR, 0)
+	if errors.Is(err, os.ErrNotExist) || errors.Is(err, os.ErrPermission) || errors.Is(err, unix.ENODEV) {
+		t.Skip("this machine has no FUSE: TestReadsNothingThatWaitsForTheProcess and TestProgramWithoutArguments check what is read")
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	_ = fuse.Close()
+	program := compile(t, "fusehang.c", "-pthread")
+	pod := newTestPod(t)
+	target := pod.startProgram(t, program, filepath.Join(t.TempDir(), "file"))
+	server, err := strconv.Atoi(target.expect(""))
+	if err != nil {
+		t.Fatal(err)
+	}
+	// The server's end releases all that wait, also a test that has failed.
+	release := func() { _ = unix.Kill(server, unix.SIGKILL) }
+	t.Cleanup(release)
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		r, err := Open(&Config{PodUID: pod.uid, Groups: decode.AllGroups(), Out: sinkFunc(func([]byte, int) (int, error) { return 0, nil })})
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		_, err = gate.Opener{Finder: process.Finder{}, Executable: program}.Open(t.Context(), pod.uid)
+		if !errors.Is(err, gate.ErrNoGate) {
+			t.Errorf("a process that is no gate: %v", err)
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		cancel()
+		r.Run(ctx)
+	}()
+	select {
+	case <-done:
+	case <-time.After(30 * time.Second):
+		t.Error("the trace waits for the file's server")
+		release()
+		<-done
+	}
+}
