@@ -69,17 +69,22 @@ func TestReliefOfTheLargest(t *testing.T) {
 	}{
 		"quiet streams, beside one that waits": {
 			given: func(t *testing.T, r *relief) {
+				t.Helper()
 				r.add(t, "flood", 4000, false)
 				r.add(t, "shop", 1, true)
 			},
 			excess: 3 * streamHolds, want: map[string]int{"flood": 3},
 		},
 		"quiet streams, while none waits": {
-			given:  func(t *testing.T, r *relief) { r.add(t, "flood", 4000, false) },
+			given: func(t *testing.T, r *relief) {
+				t.Helper()
+				r.add(t, "flood", 4000, false)
+			},
 			excess: maxExcess + 3*streamHolds, want: map[string]int{"flood": 3},
 		},
 		"streams that wait, beside more quiet ones": {
 			given: func(t *testing.T, r *relief) {
+				t.Helper()
 				r.add(t, "flood", 100, true) // up to 25 MiB
 				r.add(t, "shop", 700, false) // 22 MiB
 			},
@@ -87,6 +92,7 @@ func TestReliefOfTheLargest(t *testing.T) {
 		},
 		"streams that wait, and its quiet ones stay": {
 			given: func(t *testing.T, r *relief) {
+				t.Helper()
 				r.add(t, "flood", 4000, false)
 				r.add(t, "flood", 2, true)
 			},
@@ -94,6 +100,7 @@ func TestReliefOfTheLargest(t *testing.T) {
 		},
 		"connections are for a larger excess": {
 			given: func(t *testing.T, r *relief) {
+				t.Helper()
 				r.connect("flood", 100)
 				r.add(t, "shop", 1, true)
 			},
@@ -101,6 +108,7 @@ func TestReliefOfTheLargest(t *testing.T) {
 		},
 		"connections, those that hold the most": {
 			given: func(t *testing.T, r *relief) {
+				t.Helper()
 				all := r.connect("flood", 100)
 				all[50].line.Store(1 << 20)
 				all[50].end = r.note("carrier with a report")
@@ -114,6 +122,7 @@ func TestReliefOfTheLargest(t *testing.T) {
 		},
 		"connections of clients": {
 			given: func(t *testing.T, r *relief) {
+				t.Helper()
 				r.add(t, "flood", 0, false)
 				r.connect("shop", 1)
 				r.sessions["flood, too"] = &session{name: "flood/b", end: r.note("client of flood")}

@@ -146,24 +146,31 @@ func TestScanOfEndingProcesses(t *testing.T) {
 	defer func() { _ = a.close() }()
 	for range 20 {
 		program := w.Run(7000, w.Program, "large")
-		ended := make(chan error)
+		ended := make(chan struct{})
 		go func() {
 			_ = program.Process.Kill()
-			ended <- program.Wait()
+			_ = program.Wait()
+			close(ended)
 		}()
-		for running := true; running; {
-			if err := a.scans.scan(time.Now().Add(time.Minute)); err != nil {
-				t.Fatal(err)
-			}
-			select {
-			case <-ended:
-				running = false
-			default:
-			}
-		}
+		scanUntil(t, &a.scans, ended)
 		var slot uint32
 		if err := objects.Maps[namedMapProcesses].Lookup(uint32(program.Process.Pid), &slot); !errors.Is(err, ebpf.ErrKeyNotExist) {
 			t.Errorf("process %d has ended, and has record %d (error %v)", program.Process.Pid, slot, err)
+		}
+	}
+}
+
+// scanUntil scans until a channel is closed.
+func scanUntil(t *testing.T, s *scanner, end <-chan struct{}) {
+	t.Helper()
+	for {
+		if err := s.scan(time.Now().Add(time.Minute)); err != nil {
+			t.Fatal(err)
+		}
+		select {
+		case <-end:
+			return
+		default:
 		}
 	}
 }
