@@ -36,6 +36,7 @@ type namedFlow struct {
 		Device     uint32
 		Spare      uint32
 	}
+	Port uint64
 }
 
 type namedHolding struct {
