@@ -95,6 +95,7 @@ type namedProcess struct {
 	Born      uint32
 	Floor     uint32
 	Spare     uint32
+	User      uint64
 	Options   [2]struct {
 		_      structs.HostLayout
 		Length uint32
