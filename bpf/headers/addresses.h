@@ -142,29 +142,35 @@ static long search_address(__u32 i, struct address_search *s)
 	return s->found;
 }
 
-/* Whether a packet is for an address of the Pod. */
-static __always_inline bool is_own(struct __sk_buff *skb, struct flow_key *key)
+/* Whether an address, in two halves, is one of the Pod. The search begins at an interface. A global function is verified once. */
+__noinline int has_address(__u64 device, __u64 first, __u64 second, __u32 ipv4)
 {
 	struct net___devices *net = (void *)net_address;
-	struct address_search s = { .ipv4 = key->ipv4 };
-	struct sk_buff___address *b = 0;
-	struct net_device___address *dev;
+	struct address_search s = { .address = { first, second }, .ipv4 = ipv4 };
 
-	if (key->ipv4)
-		s.address[0] = key->tuple.ipv4.daddr;
-	else
-		__builtin_memcpy(s.address, key->tuple.ipv6.daddr, sizeof(s.address));
-	bpf_probe_read_kernel(&b, sizeof(b), &skb);
-	dev = BPF_CORE_READ(b, dev);
-	if (!dev)
-		return false;
+	if (!device)
+		return 0;
 	if (net) {
 		s.devices = (void *)net + bpf_core_field_offset(struct net___devices, dev_base_head);
 		s.next = next_of(s.devices);
 	}
-	begin_device(&s, dev);
+	begin_device(&s, (void *)device);
 	bpf_loop(MAX_ADDRESSES, search_address, &s, 0);
 	return s.found;
+}
+
+/* Whether a packet is for an address of the Pod. */
+static __always_inline bool is_own(struct __sk_buff *skb, struct flow_key *key)
+{
+	struct sk_buff___address *b = 0;
+	__u64 address[2] = {};
+
+	if (key->ipv4)
+		address[0] = key->tuple.ipv4.daddr;
+	else
+		__builtin_memcpy(address, key->tuple.ipv6.daddr, sizeof(address));
+	bpf_probe_read_kernel(&b, sizeof(b), &skb);
+	return has_address((__u64)BPF_CORE_READ(b, dev), address[0], address[1], key->ipv4);
 }
 
 #endif

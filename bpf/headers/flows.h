@@ -216,9 +216,9 @@ static __always_inline bool has_rules(struct __sk_buff *skb, bool ipv4)
 
 /*
  * Returns the address of the slot of a socket's port in the kernel's table of UDP sockets (udp_hashfn); zero if it cannot be read.
- * Since Linux 6.2 a network namespace can have a table of its own.
+ * Since Linux 6.2 a network namespace can have a table of its own. A global function is verified once.
  */
-static __always_inline __u64 port_slot(__u64 address, __u32 port)
+__noinline __u64 port_slot(__u64 address, __u32 port)
 {
 	struct sock___flow *s = (void *)address;
 	struct proto___flow *proto = 0;
