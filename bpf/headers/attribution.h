@@ -244,6 +244,7 @@ static __always_inline __u32 slot_of_sender(struct __sk_buff *skb)
 }
 
 #include "flows.h"
+#include "addresses.h"
 
 /* Whether a program chooses among the sockets of a port. The kernel's answer has ignored it. */
 static __always_inline bool is_balanced(struct bpf_sock *sk)
@@ -260,8 +261,8 @@ static __always_inline bool is_balanced(struct bpf_sock *sk)
 }
 
 /*
- * Whether the kernel forwards a packet, or refuses to: its address is not the Pod's, and a socket for all addresses does not
- * receive it.
+ * Whether the kernel forwards a packet: its address is not the Pod's, so that no socket receives it. The kernel does not tell
+ * packets for this host from those without a route, and tells nothing if it does not forward.
  */
 static __always_inline bool is_forwarded(struct __sk_buff *skb, struct flow_key *key)
 {
@@ -279,6 +280,16 @@ static __always_inline bool is_forwarded(struct __sk_buff *skb, struct flow_key 
 	return result >= 0 && result != NOT_FORWARDED && result != FORWARDING_OFF;
 }
 
+/* Whether a socket receives at all addresses, of a packet's version of IP. */
+static __always_inline bool is_for_any(struct bpf_sock *sk, struct flow_key *key)
+{
+	if (sk->family == AF_INET)
+		return !sk->src_ip4;
+	if (key->ipv4)
+		return !sk->src_ip6[3];	/* it may have an IPv4 address in IPv6 form */
+	return !(sk->src_ip6[0] | sk->src_ip6[1] | sk->src_ip6[2] | sk->src_ip6[3]);
+}
+
 /* Returns the slot of a socket that the kernel has found for a flow, and remembers the socket. */
 static __always_inline __u32 slot_of_found(struct __sk_buff *skb, struct bpf_sock *sk, struct flow_key *key)
 {
@@ -291,7 +302,7 @@ static __always_inline __u32 slot_of_found(struct __sk_buff *skb, struct bpf_soc
 	if (!full->dst_port) { /* not connected: its port alone has decided */
 		if (has_rules(skb, key->ipv4))
 			return REASON_NETFILTER;
-		if (is_forwarded(skb, key))
+		if (is_forwarded(skb, key) || (is_for_any(full, key) && !is_own(skb, key)))
 			return REASON_NO_RECEIVER;
 		if (is_balanced(full))
 			return REASON_BALANCED;

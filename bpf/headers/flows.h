@@ -3,9 +3,11 @@
  * Remembers which sockets receive the packets of recent flows. Part of packets.bpf.c.
  *
  * A look-up costs several times as much as the rest. Its result stays true as long as the socket is there with the same
- * addresses and no other one can be preferred. That holds for an established TCP connection, and for a UDP socket without
- * SO_REUSEADDR and SO_REUSEPORT: no other socket can have its port then, so that its local address alone is the key. The cookie
- * tells the socket from a later one at the same address. A scan that writes makes the programs look again.
+ * addresses and no other one can be preferred. That holds for an established TCP connection, and for a UDP socket that is alone in
+ * the kernel's table of ports: each other UDP socket of its port, at any address, has the same slot there. The socket's own options
+ * do not tell: two sockets can come to the same address in several ways, and clear the options then. As a socket is in the slot
+ * before the kernel finds it, the programs look at the slot for each packet. The local address alone is the key of a UDP flow. The
+ * cookie tells the socket from a later one at the same address. A scan that writes makes the programs look again.
  */
 #ifndef SONDE_FLOWS_H
 #define SONDE_FLOWS_H
@@ -22,7 +24,7 @@ struct bound {
 	__u16 local_port;	/* zero if it has left the look-up tables */
 	__u16 family;
 	__u8 state;
-	__u8 reuse;	/* SO_REUSEADDR or SO_REUSEPORT */
+	__u8 reuse;	/* SO_REUSEADDR or SO_REUSEPORT: such a port can have other sockets, and a program that chooses */
 	__u32 device;
 	__u32 spare;
 };
@@ -39,6 +41,7 @@ struct flow {
 	struct claimed claimed;
 	__u64 commits;
 	struct bound bound;
+	__u64 port;	/* the address of the slot of its UDP port in the kernel's table */
 };
 
 struct {
@@ -63,6 +66,39 @@ struct sock_common___flow {
 	struct {
 		__s64 counter;
 	} skc_cookie;
+};
+
+struct udp_hslot {
+	int count;
+};
+
+struct udp_table {
+	struct udp_hslot *hash;
+	unsigned int mask;
+};
+
+struct netns_ipv4___flow {
+	struct udp_table *udp_table;
+};
+
+struct net___flow {
+	struct netns_ipv4___flow ipv4;
+	__u32 hash_mix;
+};
+
+struct proto___flow {
+	union {
+		struct udp_table *udp_table;
+	} h;
+};
+
+struct sock___flow {
+	struct {
+		struct {
+			struct net___flow *net;
+		} skc_net;
+		struct proto___flow *skc_prot;
+	} __sk_common;
 };
 
 struct net_device___nf {
@@ -178,7 +214,46 @@ static __always_inline bool has_rules(struct __sk_buff *skb, bool ipv4)
 	return ipv4 ? BPF_CORE_READ(net, nf.hooks_ipv4[PRE_ROUTING]) : BPF_CORE_READ(net, nf.hooks_ipv6[PRE_ROUTING]);
 }
 
-/* Whether no other socket can be preferred while the socket stays as it is. */
+/*
+ * Returns the address of the slot of a socket's port in the kernel's table of UDP sockets (udp_hashfn); zero if it cannot be read.
+ * Since Linux 6.2 a network namespace can have a table of its own. A global function is verified once.
+ */
+__noinline __u64 port_slot(__u64 address, __u32 port)
+{
+	struct sock___flow *s = (void *)address;
+	struct proto___flow *proto = 0;
+	struct udp_table *t = 0;
+	struct udp_hslot *slots = 0;
+	struct net___flow *net = 0;
+
+	if (!bpf_core_field_exists(s->__sk_common.skc_prot) || !bpf_core_field_exists(proto->h.udp_table) ||
+	    !bpf_core_field_exists(t->hash) || !bpf_core_field_exists(t->mask) || !bpf_core_field_exists(slots->count) ||
+	    !bpf_core_field_exists(net->hash_mix))
+		return 0;
+	net = BPF_CORE_READ(s, __sk_common.skc_net.net);
+	t = BPF_CORE_READ(s, __sk_common.skc_prot, h.udp_table);
+	if (!t && bpf_core_field_exists(net->ipv4.udp_table))
+		t = BPF_CORE_READ(net, ipv4.udp_table);
+	slots = t ? BPF_CORE_READ(t, hash) : 0;
+	if (!slots)
+		return 0;
+	port = (port + BPF_CORE_READ(net, hash_mix)) & BPF_CORE_READ(t, mask);
+	return (__u64)slots + (__u64)port * bpf_core_type_size(struct udp_hslot);
+}
+
+/* Whether the slot of a port has one socket: that of the flow. */
+static __always_inline bool is_alone(__u64 slot)
+{
+	struct udp_hslot *s = (void *)slot;
+
+	if (!slot)
+		return false;
+	if (bpf_rdonly_cast)
+		return CAST(slot, struct udp_hslot)->count == 1;
+	return BPF_CORE_READ(s, count) == 1;
+}
+
+/* Whether no other socket can be preferred while the socket stays as it is, and alone if it is one of UDP. */
 static __always_inline bool is_only(struct bound *b, __u16 protocol)
 {
 	if (b->device)
@@ -205,6 +280,9 @@ static __always_inline void remember(struct flow_key *key, struct bpf_sock *sk, 
 	read_bound(&b, address);
 	if (!b.cookie || !is_only(&b, key->protocol))
 		return;
+	f->port = key->protocol == IPPROTO_TCP ? 0 : port_slot(address, b.local_port);
+	if (key->protocol != IPPROTO_TCP && !is_alone(f->port))
+		return;
 #pragma unroll
 	for (int i = 0; i < 5; i++)
 		f->key[i] = k[i];
@@ -228,7 +306,7 @@ static __always_inline __u32 recall(struct __sk_buff *skb, struct flow_key *key)
 	if (f->key[0] != k[0] || f->key[1] != k[1] || f->key[2] != k[2] || f->key[3] != k[3] || f->key[4] != k[4])
 		return 0;
 	read_bound(&b, f->socket);
-	if (!is_same(&b, &f->bound))
+	if (!is_same(&b, &f->bound) || (key->protocol != IPPROTO_TCP && !is_alone(f->port)))
 		return 0;
 	if (!b.remote_port && has_rules(skb, key->ipv4))
 		return REASON_NETFILTER;

@@ -4,7 +4,8 @@
  * packets name processes.
  *
  * sonde_fork    tp_btf/sched_process_fork: a child has all sockets of its parent, which voids the parent's claims.
- * sonde_exec    tp_btf/sched_process_exec: a child that has kept no socket makes the claims on open sockets valid again.
+ * sonde_exec    tp_btf/sched_process_exec: a child that has kept no socket makes the claims on open sockets valid again, if it has
+ *               none in flight over a Unix socket either.
  * sonde_rename  tp_btf/task_rename: a process has a new name.
  * sonde_end     tp_btf/sched_process_exit: a process has ended. If it may have sockets of its parent, claims on them stay void.
  *
@@ -36,6 +37,7 @@ int BPF_PROG(sonde_fork, struct task_struct *from, struct task_struct *to)
 	if (c) {
 		c->parent = p ? (__u32)p->claim : 0;
 		c->born = count + 1;
+		c->user = (__u64)BPF_CORE_READ(child, real_cred, user);
 		c->forked = __sync_fetch_and_add(&forks, 1) + 1;
 	} else {
 		void_all();
@@ -115,6 +117,30 @@ static __always_inline bool has_socket(struct task_struct___process *t)
 	return s.found;
 }
 
+/*
+ * Whether a user has sent descriptors over Unix sockets that nobody has received. A user has the count as long as it is not zero,
+ * so that a count in freed memory only lacks sockets that are not in flight any more.
+ */
+static __always_inline bool has_sent(struct user_struct___flight *u)
+{
+	return u && (!bpf_core_field_exists(u->unix_inflight) || BPF_CORE_READ(u, unix_inflight));
+}
+
+/*
+ * A child that has kept no socket starts another program. If it may have sent one that is still in flight, the socket has a file
+ * although no process has a descriptor of it. So the parent's claims on its sockets stay void, as after the end of a child. A scan
+ * that has begun before the child's fork still has no result (forked).
+ */
+static __always_inline void leave(struct process *c, struct task_struct___process *t)
+{
+	if (!has_sent((void *)c->user) && !has_sent(BPF_CORE_READ(t, real_cred, user))) {
+		release(c);
+		return;
+	}
+	end_child(c);
+	c->parent = 0;
+}
+
 SEC("tp_btf/sched_process_exec")
 int BPF_PROG(sonde_exec, struct task_struct *task)
 {
@@ -128,7 +154,7 @@ int BPF_PROG(sonde_exec, struct task_struct *task)
 		refresh(p, t);
 	/* Children may have sockets of its parent, also if they have ended, and an io_uring is closed later. */
 	if (p->parent && !p->children && !p->floor && !p->rings && !has_socket(t))
-		release(p);
+		leave(p, t);
 	return 0;
 }
 

@@ -73,8 +73,13 @@ const enum reason *reason_type __attribute__((unused));
 /* The kernel's types, as in kernel.h; the suffix avoids conflicts with other headers. */
 #pragma clang attribute push(__attribute__((preserve_access_index)), apply_to = record)
 
+struct user_struct___flight {
+	unsigned long unix_inflight;
+};
+
 struct cred___process {
 	kuid_t euid;
+	struct user_struct___flight *user;
 };
 
 struct file___process {
@@ -149,6 +154,7 @@ struct process {
 	/* Claims with a lower fork count stay void until a scan: a child that had the sockets has ended (process_events.h). */
 	__u32 floor;
 	__u32 spare;
+	__u64 user;	/* the address of its user after its fork (process_events.h) */
 	struct options options[2];
 };
 
@@ -273,7 +279,7 @@ static __always_inline struct process *take_record(__u32 *slot)
 		return 0;
 	p->claim = (__u32)(p->claim + SLOTS) | t.slot; /* the next generation */
 	p->parent = p->children = p->named = p->scan = p->rings = p->tables = p->born = p->floor = 0;
-	p->forked = 0;
+	p->forked = p->user = 0;
 	p->options[0].length = p->options[1].length = 0; /* of the record's former process */
 	*slot = t.slot;
 	return p;

@@ -119,8 +119,13 @@ int BPF_PROG(sonde_accept, const struct sock *sk, int from, int to)
 	if (!o)
 		return 0;
 	bpf_get_socket_cookie((void *)sk); /* as in sonde_create */
-	/* A listener that was passed has a claim that is in doubt, and so has the connection until the next scan. */
-	o->passes = was_passed(o, &o->address) ? 0 : passes;
+	/*
+	 * A listener that was passed, also before it listened, has a claim that is in doubt. So has the connection, until a scan
+	 * finds it.
+	 */
+	if (was_passed(o, &o->address))
+		o->claim = REASON_PASSED;
+	o->passes = passes;
 	return 0;
 }
 

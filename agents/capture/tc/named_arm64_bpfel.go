@@ -36,6 +36,7 @@ type namedFlow struct {
 		Device     uint32
 		Spare      uint32
 	}
+	Port uint64
 }
 
 type namedHolding struct {
@@ -94,6 +95,7 @@ type namedProcess struct {
 	Born      uint32
 	Floor     uint32
 	Spare     uint32
+	User      uint64
 	Options   [2]struct {
 		_      structs.HostLayout
 		Length uint32

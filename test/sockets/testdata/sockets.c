@@ -236,6 +236,28 @@ static void pass(int type)
 	waitpid(child, 0, 0);
 }
 
+// Hands a bound socket to a child that was forked before, and keeps no descriptor of it. The child listens, and answers.
+static void pass_bound(void)
+{
+	int pair[2], fd, child;
+
+	socketpair(AF_UNIX, SOCK_STREAM, 0, pair);
+	child = fork();
+	if (!child) {
+		fd = receive_fd(pair[0]);
+		listen(fd, 100);
+		send_number(pair[0], 0);
+		echo_tcp((void *)(long)fd);
+	}
+	fd = bound(SOCK_STREAM, 0, base);
+	send_fd(pair[1], fd);
+	close(fd);
+	receive_number(pair[1]);
+	says(child, base);
+	ready();
+	waitpid(child, 0, 0);
+}
+
 // Accepts connections, and hands each to a child that was forked before.
 static void pass_accepted(void)
 {
@@ -277,6 +299,128 @@ static void fork_with(int keep)
 		says(getpid(), base);
 	ready();
 	waitpid(child, 0, 0);
+}
+
+// Returns when all writing ends of a pipe are closed.
+static void read_all(int fd)
+{
+	char c;
+
+	while (read(fd, &c, 1) > 0)
+		;
+}
+
+static void take_user(uid_t user)
+{
+	if (setresuid(user, user, user)) {
+		perror("setresuid");
+		exit(1);
+	}
+}
+
+// Connects to its port of the peer, and closes the connection. A child sends it over a Unix socket, closes it, and starts another
+// program, which keeps the Unix socket and receives nothing. The child takes one user before, and another one after it has sent.
+static void put_in_flight(uid_t before, uid_t after)
+{
+	int pair[2], closed[2], fd = bound(SOCK_STREAM, 0, base), child;
+	socklen_t len;
+	struct sockaddr_storage to = address(peer[0], base, &len);
+
+	if (connect(fd, (void *)&to, len) || pipe2(closed, O_CLOEXEC)) {
+		perror("connect");
+		exit(1);
+	}
+	socketpair(AF_UNIX, SOCK_STREAM, 0, pair);
+	child = fork();
+	if (!child) {
+		close(closed[1]);
+		take_user(before);
+		send_fd(pair[0], fd);
+		close(fd);
+		if (after != before)
+			take_user(after);
+		execl("/bin/sleep", "sleep", "600", (char *)0);
+		_exit(1);
+	}
+	close(fd);
+	close(closed[1]);
+	read_all(closed[0]); // the child has started the program
+	says(getpid(), base);
+	ready();
+	waitpid(child, 0, 0);
+}
+
+// A UDP socket that has the port together with another process's: by SO_REUSEADDR (a), SO_REUSEPORT (p), a device (d), or because the
+// other one, which is not the first, has another address as long as it is connected there (c).
+static int beside(char how, int first)
+{
+	const char *device = first ? "eth0" : "lo";
+	int one = 1, fd = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+	socklen_t len;
+	struct sockaddr_storage here = address(how == 'c' && !first ? "0.0.0.0" : ip[0], base, &len), lo = address("127.0.0.1", 1, &len);
+
+	if (how == 'a')
+		setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &one, sizeof(one));
+	if (how == 'p')
+		setsockopt(fd, SOL_SOCKET, SO_REUSEPORT, &one, sizeof(one));
+	if (how == 'd')
+		setsockopt(fd, SOL_SOCKET, SO_BINDTODEVICE, device, strlen(device));
+	if (bind(fd, (void *)&here, len) || (how == 'c' && !first && connect(fd, (void *)&lo, len))) {
+		perror("share a port");
+		exit(1);
+	}
+	return fd;
+}
+
+// Clears what has let a socket have its port beside another one.
+static void forget_beside(char how, int fd, int first)
+{
+	struct sockaddr none = { .sa_family = AF_UNSPEC };
+	struct timeval patience = { .tv_usec = 100000 };
+	int zero = 0;
+
+	if (how == 'a')
+		setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &zero, sizeof(zero));
+	if (how == 'p')
+		setsockopt(fd, SOL_SOCKET, SO_REUSEPORT, &zero, sizeof(zero));
+	if (how == 'd')
+		setsockopt(fd, SOL_SOCKET, SO_BINDTODEVICE, "", 0);
+	if (how == 'c' && !first)
+		connect(fd, &none, sizeof(none));
+	setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof(patience));
+}
+
+// This process and a child have UDP sockets at the same address, without an option that says so. The child's is connected to the peer,
+// and receives all packets from there.
+static void connect_beside(char how)
+{
+	int pair[2], fd, child;
+	socklen_t len;
+	struct sockaddr_storage to = address(peer[0], ECHO_PORT, &len);
+
+	socketpair(AF_UNIX, SOCK_STREAM, 0, pair);
+	child = fork();
+	if (!child) {
+		fd = beside(how, 0);
+		send_number(pair[0], 0);
+		receive_number(pair[0]);
+		forget_beside(how, fd, 0);
+		if (connect(fd, (void *)&to, len)) {
+			perror("connect");
+			exit(1);
+		}
+		send_number(pair[0], 0);
+		talk((void *)(long)fd);
+	}
+	receive_number(pair[1]);
+	fd = beside(how, 1);
+	forget_beside(how, fd, 1);
+	send_number(pair[1], 0);
+	receive_number(pair[1]);
+	says(getpid(), base);
+	says(child, base);
+	ready();
+	echo_udp((void *)(long)fd);
 }
 
 // Has a child that shares its descriptors make a socket, and uses that.
@@ -364,15 +508,6 @@ static void spawn(void)
 	}
 }
 
-// Returns when all writing ends of a pipe are closed.
-static void read_all(int fd)
-{
-	char c;
-
-	while (read(fd, &c, 1) > 0)
-		;
-}
-
 // Forks for each connection, and closes it. Then the child answers more than a slow client takes at once, and ends, or with exec
 // starts a program that does not get the connection.
 static void fork_each(int exec)
@@ -421,11 +556,11 @@ static void large(void)
 }
 
 // Receives at all addresses.
-static void any(void)
+static void any(int v6)
 {
-	ip[0] = "0.0.0.0";
-	start(echo_udp, bound(SOCK_DGRAM, 0, base + 2));
-	says(getpid(), base + 2);
+	ip[0] = "0.0.0.0", ip[1] = "::";
+	start(echo_udp, bound(SOCK_DGRAM, v6, base + 2 + v6));
+	says(getpid(), base + 2 + v6);
 	ready();
 	pause();
 }
@@ -704,11 +839,23 @@ int main(int argc, char **argv)
 	else if (!strcmp(argv[1], "large"))
 		large();
 	else if (!strcmp(argv[1], "any"))
-		any();
+		any(0);
+	else if (!strcmp(argv[1], "any6"))
+		any(1);
 	else if (!strcmp(argv[1], "pass"))
 		pass(SOCK_DGRAM);
 	else if (!strcmp(argv[1], "pass-listener"))
 		pass(SOCK_STREAM);
+	else if (!strcmp(argv[1], "pass-bound"))
+		pass_bound();
+	else if (!strcmp(argv[1], "in-flight"))
+		put_in_flight(0, 0);
+	else if (!strcmp(argv[1], "in-flight-user-before"))
+		put_in_flight(65534, 65534);
+	else if (!strcmp(argv[1], "in-flight-user-after"))
+		put_in_flight(0, 65534);
+	else if (!strncmp(argv[1], "beside-", 7))
+		connect_beside(argv[1][7]);
 	else if (!strcmp(argv[1], "pass-accepted"))
 		pass_accepted();
 	else if (!strcmp(argv[1], "fork"))

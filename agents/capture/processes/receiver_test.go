@@ -1,0 +1,134 @@
+package processes
+
+import (
+	"fmt"
+	"net"
+	"os"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/sonde-operator/sonde/agents/capture/links"
+	"github.com/sonde-operator/sonde/internal/wire/pcapng"
+	"github.com/sonde-operator/sonde/test/podnet"
+	"github.com/sonde-operator/sonde/test/sockets"
+)
+
+// says counts the packets to a port of the target by what they say.
+func (w *world) says(path string, from, to uint16) map[string]int {
+	w.t.Helper()
+	got := map[string]int{}
+	sockets.EachPacket(w.t, path, func(p *pcapng.Packet) {
+		ports, ok := sockets.PortsOf(p.Data)
+		if !ok || p.Flags.Direction() != pcapng.Inbound || ports[1] != to || from != 0 && ports[0] != from {
+			return
+		}
+		what := p.Process.Reason.Name()
+		if p.Process.Reason == pcapng.ProcessKnown {
+			what = fmt.Sprint("pid ", p.Process.PID)
+		}
+		got[what]++
+	})
+	return got
+}
+
+// Two processes have UDP sockets at one address, in ways that the sockets' own options do not show. One is connected to the peer. Packets
+// from there name its process, also just after packets that the other one receives.
+func TestProcessesWithSocketsAtOneAddress(t *testing.T) {
+	t.Parallel()
+	for name, how := range map[string]string{
+		"SO_REUSEADDR was cleared": "a", "SO_REUSEPORT was cleared": "p", "SO_BINDTODEVICE was cleared": "d",
+		"another address before": "c",
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w := newWorld(t)
+			stop := w.start()
+			w.Run(7000, w.Program, "beside-"+how)
+			other, connected := w.PIDs[7000][0], w.PIDs[7000][1]
+			for range 100 {
+				w.Ask("udp", podnet.TargetIP, 7000, 1) // which the programs could remember
+				time.Sleep(5 * time.Millisecond)
+			}
+			path := stop().Path
+			got, others := w.says(path, 9000, 7000), w.says(path, 0, 7000)
+			if n := got[fmt.Sprint("pid ", other)]; n > 0 || got[fmt.Sprint("pid ", connected)] == 0 {
+				t.Errorf("packets that only process %d receives: %v", connected, got)
+			}
+			if others[fmt.Sprint("pid ", other)] == 0 {
+				t.Errorf("no packet names the other process, %d: %v", other, others)
+			}
+		})
+	}
+}
+
+// A socket for all addresses receives packets for those of the Pod only, whether the Pod forwards others or drops them.
+func TestProcessesOfAllAddresses(t *testing.T) {
+	t.Parallel()
+	const foreign, foreignV6 = "10.99.0.7", "fd99::7"
+	for _, forwards := range []bool{false, true} {
+		t.Run(fmt.Sprint("forwards=", forwards), func(t *testing.T) {
+			t.Parallel()
+			w := newWorld(t)
+			setForwarding(t, w.Target, forwards)
+			podnet.Up(t, w.Target, "lo", "10.88.0.1/32", "fd88::1/128")
+			w.Run(7000, w.Program, "any")
+			w.Run(7010, w.Program, "any6")
+			stop := w.start()
+			mac := podnet.MAC(t, w.Target, "eth0")
+			const each = 5
+			for range each {
+				for _, ip := range []string{podnet.TargetIP, "10.88.0.1", foreign} {
+					podnet.SendRaw(t, w.Peer, "peer0", false, udpFrame(mac, ip, 7002))
+				}
+				for _, ip := range []string{podnet.TargetV6, "fd88::1", foreignV6} {
+					podnet.SendRaw(t, w.Peer, "peer0", false, udp6Frame(mac, ip, 7013))
+				}
+				podnet.SendRaw(t, w.Peer, "peer0", false, udpFrame(mac, podnet.TargetIP, 7013), udpFrame(mac, foreign, 7013))
+			}
+			path := stop().Path
+			for port, families := range map[uint16]int{7002: 1, 7013: 2} {
+				known := fmt.Sprint("pid ", w.PIDs[port][0])
+				want := map[string]int{known: 2 * each, pcapng.ProcessNoReceiver.Name(): each}
+				if families == 2 {
+					want = map[string]int{known: 3 * each, pcapng.ProcessNoReceiver.Name(): 2 * each}
+				}
+				if diff := cmp.Diff(want, w.says(path, 0, port)); diff != "" {
+					t.Errorf("port %d (-want +got):\n%s", port, diff)
+				}
+			}
+		})
+	}
+}
+
+// setForwarding sets whether a Pod forwards packets. It has no route for those that the test sends.
+func setForwarding(t *testing.T, target *os.File, on bool) {
+	t.Helper()
+	value := []byte("0")
+	if on {
+		value = []byte("1")
+	}
+	err := links.InNetNS(int(target.Fd()), func() error {
+		for _, file := range []string{"ipv4/conf/eth0", "ipv6/conf/all", "ipv6/conf/eth0"} {
+			if err := os.WriteFile("/proc/sys/net/"+file+"/forwarding", value, 0o644); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// udp6Frame is udpFrame with IPv6.
+func udp6Frame(to net.HardwareAddr, ip string, port uint16) []byte {
+	f := make([]byte, 70)
+	copy(f, to)
+	copy(f[12:], []byte{0x86, 0xdd, 0x60, 0, 0, 0, 0, 16, 17, 64})
+	copy(f[22:], net.ParseIP(podnet.PeerV6).To16())
+	copy(f[38:], net.ParseIP(ip).To16())
+	copy(f[54:], []byte{0x4e, 0x20, byte(port >> 8), byte(port), 0, 16})
+	return f
+}
