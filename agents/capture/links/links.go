@@ -262,10 +262,8 @@ func parseLink(b []byte) (Link, bool) {
 			elsewhere = true
 		case unix.IFLA_NEW_NETNSID:
 			l.Moved = true
-		case unix.IFLA_STATS64: // struct rtnl_link_stats64
-			if len(value) >= 16 {
-				l.Packets = binary.NativeEndian.Uint64(value) + binary.NativeEndian.Uint64(value[8:])
-			}
+		case unix.IFLA_STATS64:
+			l.Packets = countPackets(value)
 		case unix.IFLA_XDP:
 			l.XDP = hasXDP(value)
 		case unix.IFLA_LINKINFO:
@@ -276,6 +274,14 @@ func parseLink(b []byte) (Link, bool) {
 		l.Peer = 0
 	}
 	return l, whole && l.Index > 0 && l.Name != ""
+}
+
+// countPackets reads struct rtnl_link_stats64, which begins with the packets received and sent.
+func countPackets(b []byte) uint64 {
+	if len(b) < 16 {
+		return 0
+	}
+	return binary.NativeEndian.Uint64(b) + binary.NativeEndian.Uint64(b[8:])
 }
 
 // isVeth reads the attributes in IFLA_LINKINFO.
