@@ -18,6 +18,7 @@ import (
 	"github.com/sonde-operator/sonde/agents/capture/tc"
 	"github.com/sonde-operator/sonde/internal/wire/bpfprog"
 	"github.com/sonde-operator/sonde/internal/wire/pcapng"
+	"github.com/sonde-operator/sonde/test/podnet"
 )
 
 // BPF programs deliver all interfaces and CPUs in one order, without a merge by the user.
@@ -165,6 +166,53 @@ func TestLateInterfaceThatCannotBeAttachedEndsNothing(t *testing.T) {
 			res := r.stop()
 			exactly(t, readFile(t, res.Path).numbers(t, "eth0"), 0, 100)
 			wantGap(t, res, "net1: attaching failed")
+		})
+	}
+}
+
+// beforeStart is a backend that calls a function before a source starts.
+type beforeStart struct {
+	backend.Backend
+	call func()
+}
+
+func (b beforeStart) Open(l *links.Link, late bool) (backend.Source, error) {
+	src, err := b.Backend.Open(l, late)
+	return delayedSource{src, b.call}, err
+}
+
+type delayedSource struct {
+	backend.Source
+	call func()
+}
+
+func (s delayedSource) Start(i *record.Interface) error {
+	s.call()
+	return s.Source.Start(i)
+}
+
+// Packets of an interface that is gone before the capture is attached to it are missing, and the account says so.
+func TestInterfaceThatIsGoneBeforeTheCaptureIsAttached(t *testing.T) {
+	t.Parallel()
+	for _, cand := range each {
+		t.Run(cand.name, func(t *testing.T) {
+			n := newTestNet(t)
+			c, err := cand.engine().Open(&Config{NetNS: n.target, Dir: t.TempDir(), Base: "web"})
+			if err != nil {
+				t.Fatal(err)
+			}
+			s := c.(*session)
+			s.backend = beforeStart{s.backend, func() {
+				n.setUp(t, "net1", true)
+				podnet.SendRaw(t, n.target, "net1", false, make([]byte, 64))
+				n.remove(t, "net1")
+			}}
+			ctx, cancel := context.WithCancel(t.Context())
+			r := &running{Capture: c, t: t, cancel: func(error) { cancel() }, result: make(chan Result, 1)}
+			go func() { r.result <- c.Run(ctx) }()
+			n.addDown(t, "net1")
+			r.until("the gap", func(a record.Account) bool { return gaps(&a) != "" })
+			wantGap(t, r.stop(), "net1: up to ")
 		})
 	}
 }

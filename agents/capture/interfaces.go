@@ -49,8 +49,8 @@ func (s *session) linkChanged(l *links.Link) error {
 		if src.iface.Account.Index != l.Index {
 			continue
 		}
-		if src.late && l.Gone {
-			s.noteEarlier(src, l)
+		if src.late && s.awaitsEnd(src, l) {
+			return nil
 		}
 		if src.iface.Account.Gone {
 			continue
@@ -71,6 +71,15 @@ func (s *session) linkChanged(l *links.Link) error {
 		return nil
 	}
 	return s.attach(l)
+}
+
+// awaitsEnd notes what a message of the end of a late source's interface says. It reports whether the source is stopped already: older
+// messages about its interface would attach the capture again.
+func (s *session) awaitsEnd(src *source, l *links.Link) bool {
+	if l.Gone {
+		s.noteEarlier(src, l)
+	}
+	return src.stopped
 }
 
 // leave stops capturing an interface that is gone. The packets of one that was deleted have ended with it, but one that was
@@ -120,10 +129,14 @@ func at(why string) string { return why + " (" + time.Now().UTC().Format(time.RF
 // left and come back.
 func (s *session) listed() error {
 	for _, src := range s.sources {
+		account := &src.iface.Account
+		if src.late {
+			src.late = false
+			s.missUnlessNode(account, "not known whether packets passed it before the capture was attached to it")
+		}
 		if src.stopped {
 			continue
 		}
-		account := &src.iface.Account
 		if s.links.Listed(account.Index) {
 			src.suspect = true
 			if s.filters {

@@ -110,7 +110,8 @@ func (s *session) readLinks() error {
 			return err
 		}
 	}
-	s.sources = slices.DeleteFunc(s.sources, func(src *source) bool { return src.stopped }) // the recorder has their accounts
+	// The recorder has the accounts of the others.
+	s.sources = slices.DeleteFunc(s.sources, func(src *source) bool { return src.stopped && !src.late })
 	if len(changed) > 0 || done {
 		s.rec.Publish()
 	}

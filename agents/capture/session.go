@@ -56,7 +56,7 @@ type source struct {
 	stopped bool
 	suspect bool // others may have detached it
 	xdp     bool // its interface is known to have had an XDP program
-	late    bool // packets may have passed its interface before the capture was attached
+	late    bool // the message of its interface's end will say whether packets passed before the capture was attached
 }
 
 func (s *source) stop() error {

@@ -71,7 +71,7 @@ func TestMain(m *testing.M) {
 	case "inherited":
 		inherited()
 	}
-	os.Exit(privileged.RunOverlapping(m))
+	os.Exit(privileged.RunOverlapping(m, 4))
 }
 
 // reads waits for a byte, and then makes exactly the requested number of one-byte reads.

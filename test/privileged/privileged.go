@@ -25,17 +25,15 @@ func Need(tb testing.TB) {
 	tb.Skip("needs root")
 }
 
-// overlapping is how many parallel tests run at a time. Each has some 100 MiB under the race detector.
-const overlapping = 6
-
 // RunOverlapping runs the tests of a package whose parallel tests mostly wait until the kernel has made or removed namespaces, programs
-// and sockets. So as many run at a time on one processor as on many, unless -test.parallel says otherwise.
-func RunOverlapping(m *testing.M) int {
+// and sockets. So as many run at a time on one processor as on many, unless -test.parallel says otherwise. Each has some 100 MiB under
+// the race detector.
+func RunOverlapping(m *testing.M, many int) int {
 	flag.Parse()
 	given := false
 	flag.Visit(func(f *flag.Flag) { given = given || f.Name == "test.parallel" })
 	if !given {
-		if err := flag.Set("test.parallel", strconv.Itoa(overlapping)); err != nil {
+		if err := flag.Set("test.parallel", strconv.Itoa(many)); err != nil {
 			panic(err) // the flag is the testing package's
 		}
 	}

@@ -39,7 +39,7 @@ var program struct {
 	built bool
 }
 
-// Run runs the tests of a package, several at a time, for its TestMain. In the process of RunGo it runs the Go program.
+// Run runs the tests of a package, six at a time, for its TestMain. In the process of RunGo it runs the Go program.
 func Run(m *testing.M) int {
 	if os.Getenv(goProgram) != "" {
 		_, _ = os.Stderr.WriteString(runGo(os.Args[1:]).Error())
@@ -51,7 +51,7 @@ func Run(m *testing.M) int {
 	}
 	defer func() { _ = os.RemoveAll(dir) }()
 	program.dir = dir
-	return privileged.RunOverlapping(m)
+	return privileged.RunOverlapping(m, 6)
 }
 
 // compile returns the path of the program.
