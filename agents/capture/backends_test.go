@@ -201,8 +201,9 @@ func TestInterfaceThatIsGoneBeforeTheCaptureIsAttached(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			s := c.(*session)
+			s, ready := c.(*session), make(chan struct{})
 			s.backend = beforeStart{s.backend, func() {
+				<-ready
 				n.setUp(t, "net1", true)
 				podnet.SendRaw(t, n.target, "net1", false, make([]byte, 64))
 				n.remove(t, "net1")
@@ -211,6 +212,7 @@ func TestInterfaceThatIsGoneBeforeTheCaptureIsAttached(t *testing.T) {
 			r := &running{Capture: c, t: t, cancel: func(error) { cancel() }, result: make(chan Result, 1)}
 			go func() { r.result <- c.Run(ctx) }()
 			n.addDown(t, "net1")
+			close(ready) // its other end is up
 			r.until("the gap", func(a record.Account) bool { return gaps(&a) != "" })
 			wantGap(t, r.stop(), "net1: up to ")
 		})
