@@ -1,7 +1,6 @@
 package capture
 
 import (
-	"context"
 	"errors"
 	"os"
 	"slices"
@@ -149,15 +148,7 @@ func TestLateInterfaceThatCannotBeAttachedEndsNothing(t *testing.T) {
 	for _, cand := range each {
 		t.Run(cand.name, func(t *testing.T) {
 			n := newTestNet(t)
-			c, err := cand.engine().Open(&Config{NetNS: n.target, Dir: t.TempDir(), Base: "web"})
-			if err != nil {
-				t.Fatal(err)
-			}
-			s := c.(*session)
-			s.backend = refusingStart{s.backend}
-			ctx, cancel := context.WithCancel(t.Context())
-			r := &running{Capture: c, t: t, cancel: func(error) { cancel() }, result: make(chan Result, 1)}
-			go func() { r.result <- c.Run(ctx) }()
+			r := startChanged(t.Context(), t, cand.engine(), &Config{NetNS: n.target}, func(s *session) { s.backend = refusingStart{s.backend} })
 			n.addVeth(t)
 			r.until("the note", func(a record.Account) bool { // each message about net1 is another attempt
 				return len(a.Interfaces) >= 3 && strings.Contains(a.Interfaces[2].Note, "attaching failed")
@@ -197,20 +188,14 @@ func TestInterfaceThatIsGoneBeforeTheCaptureIsAttached(t *testing.T) {
 	for _, cand := range each {
 		t.Run(cand.name, func(t *testing.T) {
 			n := newTestNet(t)
-			c, err := cand.engine().Open(&Config{NetNS: n.target, Dir: t.TempDir(), Base: "web"})
-			if err != nil {
-				t.Fatal(err)
-			}
-			s, ready := c.(*session), make(chan struct{})
-			s.backend = beforeStart{s.backend, func() {
+			ready := make(chan struct{})
+			endNet1 := func() {
 				<-ready
 				n.setUp(t, "net1", true)
 				podnet.SendRaw(t, n.target, "net1", false, make([]byte, 64))
 				n.remove(t, "net1")
-			}}
-			ctx, cancel := context.WithCancel(t.Context())
-			r := &running{Capture: c, t: t, cancel: func(error) { cancel() }, result: make(chan Result, 1)}
-			go func() { r.result <- c.Run(ctx) }()
+			}
+			r := startChanged(t.Context(), t, cand.engine(), &Config{NetNS: n.target}, func(s *session) { s.backend = beforeStart{s.backend, endNet1} })
 			n.addDown(t, "net1")
 			close(ready) // its other end is up
 			r.until("the gap", func(a record.Account) bool { return gaps(&a) != "" })

@@ -34,6 +34,12 @@ func start(t *testing.T, e Engine, cfg *Config) *running {
 
 func startCtx(ctx context.Context, t *testing.T, e Engine, cfg *Config) *running {
 	t.Helper()
+	return startChanged(ctx, t, e, cfg, func(*session) {})
+}
+
+// startChanged is start after a change of the session.
+func startChanged(ctx context.Context, t *testing.T, e Engine, cfg *Config, change func(*session)) *running {
+	t.Helper()
 	if cfg.Dir == "" {
 		cfg.Dir = t.TempDir()
 	}
@@ -41,6 +47,9 @@ func startCtx(ctx context.Context, t *testing.T, e Engine, cfg *Config) *running
 	c, err := e.Open(cfg)
 	if err != nil {
 		t.Fatal(err)
+	}
+	if s, ok := c.(*session); ok {
+		change(s)
 	}
 	ctx, cancel := context.WithCancelCause(ctx)
 	r := &running{Capture: c, t: t, cancel: cancel, result: make(chan Result, 1), path: filepath.Join(cfg.Dir, "web.pcapng")}
