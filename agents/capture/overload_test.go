@@ -71,7 +71,9 @@ func TestOverloadIsCountedExactly(t *testing.T) {
 			sent += 2000
 			g.closed.Store(false)
 			close(g.open)
-			r.until("drops", func(a record.Account) bool { return a.DroppedRing > 0 })
+			r.until("all packets to be counted, so that the ring is empty", func(a record.Account) bool {
+				return a.DroppedRing > 0 && a.Written+a.DroppedRing == uint64(sent)
+			})
 			s.send(sent, sent+100) // afterwards no packet is lost
 			sent += 100
 			res := r.stop()
