@@ -17,6 +17,7 @@ import (
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
+	"github.com/sonde-operator/sonde/agents/capture/backend"
 	"github.com/sonde-operator/sonde/agents/capture/links"
 	"github.com/sonde-operator/sonde/agents/capture/record"
 	"github.com/sonde-operator/sonde/agents/node/recording"
@@ -432,7 +433,7 @@ func TestShortCaptureAtTCX(t *testing.T) {
 	n := newTestNet(t)
 	first := n.open(t, tcx)()
 	wantGap(t, n.open(t, tcx)().stop(), "")
-	time.Sleep(2 * checkInterval)
+	time.Sleep(2 * backend.CheckInterval)
 	wantGap(t, first.stop(), "")
 }
 
@@ -448,7 +449,7 @@ func TestManyCapturesAtTCX(t *testing.T) {
 		all.Go(func() {
 			defer func() { <-room }()
 			r := n.openWith(t, tcx, &Config{RingBytes: 1 << 20})() // no packets arrive
-			time.Sleep(3 * checkInterval)
+			time.Sleep(3 * backend.CheckInterval)
 			wantGap(t, r.stop(), "")
 		})
 	}

@@ -155,9 +155,6 @@ func (s *session) listed() error {
 // maxChecks bounds the sources that are checked at a time: each check takes locks that the node's network needs, too.
 const maxChecks = 16
 
-// checkInterval is how often sources are checked.
-const checkInterval = time.Second
-
 // checkNext has up to n sources checked, others each time. The kernel announces no changes of programs at tcx, and no XDP program
 // that is attached by a link.
 func (s *session) checkNext(n int) {
@@ -320,7 +317,7 @@ func (s *session) countEarlier(src *source) {
 	account := &src.iface.Account
 	var found []links.Link
 	err := links.InNetNS(s.netns, func() (err error) {
-		found, err = links.Count(account.Index)
+		found, err = links.GetWithPackets(account.Index)
 		return err
 	})
 	switch {

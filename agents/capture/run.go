@@ -61,7 +61,7 @@ func (s *session) loop(ctx context.Context) error {
 		}
 		if t := backend.Now(unix.CLOCK_MONOTONIC); t-flushed >= uint64(backend.Interval) {
 			flushed = t
-			if t-checked >= uint64(checkInterval) {
+			if t-checked >= uint64(backend.CheckInterval) {
 				checked = t
 				s.checkNext(maxChecks)
 			}
@@ -110,7 +110,7 @@ func (s *session) readLinks() error {
 			return err
 		}
 	}
-	// The recorder has the accounts of the others.
+	// The recorder keeps the accounts of the sources that are removed here.
 	s.sources = slices.DeleteFunc(s.sources, func(src *source) bool { return src.stopped && !src.late })
 	if len(changed) > 0 || done {
 		s.rec.Publish()

@@ -10,6 +10,9 @@ import (
 // Interval is how often counters are read and pending packets are written while packets arrive.
 const Interval = 100 * time.Millisecond
 
+// CheckInterval is how often a capture checks what is attached to an interface.
+const CheckInterval = time.Second
+
 // IsQuiet reports whether the last packet arrived so long ago that all packets are written. Both times are of
 // CLOCK_MONOTONIC.
 func IsQuiet(lastPacket, now uint64) bool { return now-lastPacket >= uint64(2*Interval) }

@@ -24,8 +24,8 @@ var errNoAnswer = errors.New("the kernel has not described each interface")
 // Get describes the interfaces with these indexes in the calling thread's network namespace; those that do not exist are left out.
 func Get(indexes []int) ([]Link, error) { return get(indexes, skipStats) }
 
-// Count is Get for one interface, with the number of its packets.
-func Count(index int) ([]Link, error) { return get([]int{index}, 0) }
+// GetWithPackets is Get for one interface, with the number of its packets.
+func GetWithPackets(index int) ([]Link, error) { return get([]int{index}, 0) }
 
 func get(indexes []int, mask uint32) ([]Link, error) {
 	fd, err := unix.Socket(unix.AF_NETLINK, unix.SOCK_RAW|unix.SOCK_CLOEXEC, unix.NETLINK_ROUTE)

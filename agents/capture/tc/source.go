@@ -27,7 +27,7 @@ type source struct {
 
 	attached   attachment // nil if nothing is attached
 	attachedAt uint64     // by CLOCK_MONOTONIC, as is stoppedAt
-	checks     int        // of what is attached, since then
+	checks     int        // how often check was called since attachedAt
 	stopped    bool
 	stoppedAt  uint64
 }
@@ -71,21 +71,21 @@ func (s *source) Restore() (detached bool, err error) {
 	return true, errors.Join(s.detach(), s.attach())
 }
 
-// check checks what is attached, and counts that.
+// check is the attachment's check, which it counts.
 func (s *source) check() (attached, whole bool, err error) {
 	s.checks++
 	return s.attached.check()
 }
 
-// early returns how long to wait before it is looked at again whether what was attached for so long may be detached beside other captures;
-// zero if it may be.
-func (s *source) early(attached time.Duration) time.Duration {
+// keepFor returns how long programs must stay attached that have been so for a time. Then it must be called again. Zero means that they
+// may be detached. It makes a check if some are missing.
+func (s *source) keepFor(attached time.Duration) time.Duration {
 	switch {
 	case attached > maxAttached:
 		return 0
 	case s.checks < minChecks:
 		_, _, _ = s.check() // others may have detached it, which changes nothing here
-		return checkInterval
+		return backend.CheckInterval
 	}
 	return max(0, minAttached-attached)
 }

@@ -353,10 +353,9 @@ func (b *Backend) Reap() {
 // second, and takes a program that no list has shown for a gap. On a busy node the lists come later, and so do this capture's own
 // checks: minChecks of them are due as well, but not after maxAttached.
 const (
-	minAttached   = 3 * time.Second
-	maxAttached   = 30 * time.Second
-	minChecks     = 3
-	checkInterval = time.Second
+	minAttached = 3 * time.Second
+	maxAttached = 30 * time.Second
+	minChecks   = 3
 )
 
 // outlastLists waits until each other capture has listed this one's programs.
@@ -365,7 +364,7 @@ func (b *Backend) outlastLists() {
 		var wait time.Duration
 		for _, s := range slices.Concat(b.sources, b.ended) {
 			if s.attached != nil && s.attached.beside() {
-				wait = max(wait, s.early(time.Duration(backend.Now(unix.CLOCK_MONOTONIC)-s.attachedAt)))
+				wait = max(wait, s.keepFor(time.Duration(backend.Now(unix.CLOCK_MONOTONIC)-s.attachedAt)))
 			}
 		}
 		if wait == 0 {
