@@ -36,7 +36,7 @@ func TestInheritedDescriptors(t *testing.T) {
 			pod := newTestPod(t)
 			workload := pod.startInteractive(t, "inherit", false)
 			workload.expect("ready")
-			r := start(t, &Config{PodUID: pod.uid, Groups: []decode.Group{decode.GroupFile, decode.GroupProcess}, Command: tc.command, SocketScan: tc.scan})
+			r := start(t, &Config{PodUID: pod.uid, Groups: []decode.Group{decode.GroupFile, decode.GroupProcess}, Command: tc.command, FileScan: tc.scan})
 			workload.resume()
 			if err := workload.cmd.Wait(); err != nil {
 				t.Fatal(err)

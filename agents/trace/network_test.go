@@ -247,7 +247,7 @@ func TestTraceBesideManyDescriptors(t *testing.T) {
 	privileged.Descriptors(t, 1_100_000)
 	workload := pod.startInteractive(t, "listen", false) // the last process that a scan looks at
 	port := workload.expect("ready")
-	r := start(t, &Config{PodUID: pod.uid, Groups: []decode.Group{decode.GroupNetwork}, SocketScan: time.Minute})
+	r := start(t, &Config{PodUID: pod.uid, Groups: []decode.Group{decode.GroupNetwork}, FileScan: time.Minute})
 	workload.connect(port)
 	if !slices.ContainsFunc(r.stop(), func(l line) bool {
 		return strings.HasPrefix(l.Call, "accept") && l.Path == "tcp:127.0.0.1:"+port
@@ -273,7 +273,7 @@ func TestTraceWithoutOldSockets(t *testing.T) {
 			pod := newTestPod(t)
 			workload := pod.startInteractive(t, "listen", tc.ownNet)
 			workload.expect("ready")
-			cfg := Config{PodUID: pod.uid, Groups: []decode.Group{decode.GroupNetwork}, SocketScan: time.Nanosecond}
+			cfg := Config{PodUID: pod.uid, Groups: []decode.Group{decode.GroupNetwork}, FileScan: time.Nanosecond}
 			if tc.ownNet {
 				cfg.NetNS = workload.netNS()
 			}
@@ -394,7 +394,7 @@ func TestTraceOfManySockets(t *testing.T) {
 			pod := newTestPod(t)
 			workload := pod.startInteractive(t, tc.workload, true)
 			workload.expect("ready")
-			r := start(t, &Config{PodUID: pod.uid, NetNS: workload.netNS(), Groups: []decode.Group{decode.GroupNetwork}, SocketScan: time.Minute})
+			r := start(t, &Config{PodUID: pod.uid, NetNS: workload.netNS(), Groups: []decode.Group{decode.GroupNetwork}, FileScan: time.Minute})
 			var open uint64
 			for _, l := range r.stop() {
 				if l.Call == decode.EventConnection && l.is("open", "true") {

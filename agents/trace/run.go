@@ -90,7 +90,7 @@ func (t *Trace) findOpenConnections() error {
 	if !t.cfg.network() || t.out.End() != "" {
 		return nil
 	}
-	found, err := t.program.Sockets(t.cfg.SocketScan, decode.IsConnection)
+	found, err := t.program.Sockets(t.cfg.FileScan, decode.IsConnection)
 	t.decoder.AddOpenConnections(found.All)
 	slow := errors.Is(err, iterator.ErrSlow)
 	if slow || found.More {

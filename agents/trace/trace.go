@@ -22,8 +22,8 @@ import (
 // DefaultRingBytes is the memory of all CPUs' rings together.
 const DefaultRingBytes = 32 << 20
 
-// DefaultSocketScan is some hundred times as long as a scan usually takes. The rings are not read meanwhile.
-const DefaultSocketScan = 5 * time.Second
+// DefaultFileScan is some hundred times as long as a scan usually takes. The rings are not read meanwhile.
+const DefaultFileScan = 5 * time.Second
 
 // Config says what to trace. Zero values mean the defaults.
 type Config struct {
@@ -49,9 +49,9 @@ type Config struct {
 	MinLatency time.Duration
 	// RingBytes of memory for all CPUs; default DefaultRingBytes.
 	RingBytes int
-	// SocketScan is how long the scans of the node's open files may take together, at the start of the trace and at its end; default
-	// DefaultSocketScan.
-	SocketScan time.Duration
+	// FileScan is how long the scans of the node's open files may take together, at the start of the trace and at its end; default
+	// DefaultFileScan.
+	FileScan time.Duration
 	// MaxEvents is the number of events after which the trace ends; zero means no limit.
 	MaxEvents uint64
 	// Out gets JSON lines, or records if Binary is set.
@@ -190,7 +190,7 @@ func newTrace(cfg *Config) *Trace {
 	t := &Trace{cfg: *cfg, calls: decode.Calls(cfg.Groups), containers: newSelection(cfg.Containers), out: output.NewWriter(cfg.output())}
 	t.cfg.Proc = cmp.Or(t.cfg.Proc, "/proc")
 	t.cfg.RingBytes = cmp.Or(t.cfg.RingBytes, DefaultRingBytes)
-	t.cfg.SocketScan = cmp.Or(t.cfg.SocketScan, DefaultSocketScan)
+	t.cfg.FileScan = cmp.Or(t.cfg.FileScan, DefaultFileScan)
 	t.single = t.out.Stream("")
 	t.decoder = decode.New(decode.Config{
 		Node: t.finder(), PodUID: cfg.PodUID, Calls: t.calls, TracksFiles: slices.Contains(cfg.Groups, decode.GroupFile) && cfg.MinLatency == 0,
@@ -255,7 +255,7 @@ func (t *Trace) attach(cgroup kernel.Cgroup, found []process.Process) error {
 // findOldSockets finds the sockets that are older than the trace. Too many of them, or too many open files on the node, do not
 // keep it from beginning.
 func (t *Trace) findOldSockets() error {
-	found, err := t.program.Sockets(t.cfg.SocketScan, func(*kernel.Socket) bool { return true })
+	found, err := t.program.Sockets(t.cfg.FileScan, func(*kernel.Socket) bool { return true })
 	t.decoder.AddSockets(found.All)
 	t.unowned = found.Unowned
 	slow := errors.Is(err, iterator.ErrSlow)
@@ -277,7 +277,7 @@ func (t *Trace) addProcesses(found []process.Process, began time.Time) error {
 	var kept kernel.KeptFiles
 	if t.cfg.namesFiles() {
 		var err error
-		kept, err = t.program.KeptFiles(t.cfg.SocketScan - time.Since(began))
+		kept, err = t.program.KeptFiles(t.cfg.FileScan - time.Since(began))
 		slow := errors.Is(err, iterator.ErrSlow)
 		if slow || kept.More {
 			t.unnamed = 1
