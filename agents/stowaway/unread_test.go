@@ -70,14 +70,7 @@ func TestShortMemoryWithoutStreamsThatWait(t *testing.T) {
 			ID: namespace, Name: namespace + "/a", ClientKey: tunnel.PublicKey("client of " + namespace), Port: 80, Pods: []string{namespace},
 		})
 	}
-	i, err := newIndex(state, "manager")
-	if err != nil {
-		t.Fatal(err)
-	}
-	s.apply(i)
-	for id := range i.routes {
-		s.sessions[id] = &session{id: id, name: i.routes[id].Name, streams: map[*stream]struct{}{}}
-	}
+	connectAll(t, s, state)
 	var ended []string
 	open := func(namespace string) error {
 		if _, refused := s.admit(namespace, s.carriers[namespace], func() { ended = append(ended, namespace) }); refused != nil {
@@ -135,14 +128,7 @@ func TestStreamsCountForTheTarget(t *testing.T) {
 			state.Routes = append(state.Routes, tunnel.Route{ID: id, Name: "hub/" + id, ClientKey: tunnel.PublicKey("client of " + id), Port: 80, Pods: []string{namespace}})
 		}
 	}
-	i, err := newIndex(state, "manager")
-	if err != nil {
-		t.Fatal(err)
-	}
-	s.apply(i)
-	for id := range i.routes {
-		s.sessions[id] = &session{id: id, name: i.routes[id].Name, streams: map[*stream]struct{}{}}
-	}
+	connectAll(t, s, state)
 	var streams []*stream
 	for n := range maxNamespaceStreams {
 		st, refused := s.admit([]string{"shop1", "shop2", "shop3"}[n%3], s.carriers["shop"], func() {})
@@ -258,3 +244,16 @@ func (r *recorder) Header() http.Header {
 
 func (r *recorder) Write(b []byte) (int, error) { return len(b), nil }
 func (r *recorder) WriteHeader(status int)      { r.status = status }
+
+// connectAll applies a State, and gives each route a session.
+func connectAll(t *testing.T, s *server, state *tunnel.State) {
+	t.Helper()
+	i, err := newIndex(state, "manager")
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.apply(i)
+	for id := range i.routes {
+		s.sessions[id] = &session{id: id, name: i.routes[id].Name, streams: map[*stream]struct{}{}}
+	}
+}
