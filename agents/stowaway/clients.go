@@ -45,7 +45,8 @@ func (s *server) serveClients(ctx context.Context, l net.Listener) error {
 	return nil
 }
 
-// stuckAfter is how long the lock may be held, or waited for, before the kubelet is told. It is taken each memory.CheckInterval.
+// stuckAfter is how long relieve may wait for the lock, or hold it, before Stowaway counts as stuck. It takes the lock each
+// memory.CheckInterval.
 const stuckAfter = 10 * time.Second
 
 // health answers the kubelet without the lock: anyone may ask, and each would wait for it.

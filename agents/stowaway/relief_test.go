@@ -59,7 +59,7 @@ func (r *relief) connect(namespace string, n int) (all []*connection) {
 	return all
 }
 
-// TestReliefOfTheLargest: short memory ends what the namespace has that takes the most, whoever's streams wait.
+// TestReliefOfTheLargest: if memory is short, the namespace that takes the most loses streams, also if only another one's wait.
 func TestReliefOfTheLargest(t *testing.T) {
 	later := time.Now().Add(time.Second)
 	for name, tc := range map[string]struct {

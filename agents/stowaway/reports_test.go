@@ -64,7 +64,7 @@ func TestStatusIsBounded(t *testing.T) {
 	}
 	s.apply(i)
 	if got := s.status().Carriers[uid("carrier", 0)]; !slices.Equal(got.Steered, []uint16{10_000}) || len(got.Routes) != 1 {
-		t.Errorf("after the State: %+v, want only what is of the route that stays", got)
+		t.Errorf("after the State: %+v, want only the port and the counters of the remaining route", got)
 	}
 }
 

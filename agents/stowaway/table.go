@@ -22,7 +22,7 @@ type tableEntry struct {
 	live bool
 }
 
-// tableSums are hashes of a table's routes, and of which of them are live.
+// tableSums are two hashes of a table: of its routes, and of their states, live or not.
 type tableSums struct{ routes, live [sha256.Size]byte }
 
 // sums never returns the zero value.

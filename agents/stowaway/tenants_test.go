@@ -130,8 +130,8 @@ func TestMemoryOfQuietStreams(t *testing.T) {
 	}
 }
 
-// TestMemoryOfReports: carriers of a namespace that send the largest reports on several connections, and bodies that nobody reads, do not
-// take Stowaway's memory. None of them has a stream. Meanwhile another namespace's stream works.
+// TestMemoryOfReports: carriers of a namespace do not take Stowaway's memory without a stream. They send the largest reports on several
+// connections, and bodies that nobody reads. Meanwhile another namespace's stream works.
 func TestMemoryOfReports(t *testing.T) {
 	const pods, connections, window = 80, 4, int(tunnel.Near)
 	for name, line := range map[string]string{

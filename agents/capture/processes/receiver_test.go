@@ -63,7 +63,8 @@ func TestProcessesWithSocketsAtOneAddress(t *testing.T) {
 	}
 }
 
-// A socket for all addresses receives packets for those of the Pod only, whether the Pod forwards others or drops them.
+// A packet for an address that is not the Pod's names no process, although a socket for all addresses has its port. The Pod forwards such
+// packets, or drops them.
 func TestProcessesOfAllAddresses(t *testing.T) {
 	t.Parallel()
 	const foreign, foreignV6 = "10.99.0.7", "fd99::7"

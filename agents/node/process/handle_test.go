@@ -12,7 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Only what is not in the process's memory is read of it: a reader of its arguments can wait there, unkillable.
+// The process's memory is not read: its page may be a file of FUSE whose server never answers, and then nothing ends the reader.
 func TestProgramWithoutArguments(t *testing.T) {
 	root, pid := t.TempDir(), os.Getpid()
 	dir := filepath.Join(root, strconv.Itoa(pid))
