@@ -237,10 +237,10 @@ static __always_inline int capture(struct __sk_buff *skb, bool out)
 		slot = unknown_slot();
 	to = next_head(head, size);
 	publish(ring, head, to);
+	if (ATTRIBUTE)
+		count_outcome(ring, slot);
 	set_busy(ring, false);
 	wake_reader(ring, to, &wake);
-	if (ATTRIBUTE)
-		count_outcome(slot);
 	return NEXT;
 }
 

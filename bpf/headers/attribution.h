@@ -66,7 +66,7 @@ struct file___ref {
 
 #pragma clang attribute pop
 
-/* Packets with a process (index 0) and with each reason, of each CPU. */
+/* Packets without a process, by reason, of each CPU. Those with one are counted by the ring's counter. */
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__uint(max_entries, 1);
@@ -264,7 +264,7 @@ static __always_inline bool is_balanced(struct bpf_sock *sk)
  * Whether the kernel forwards a packet: its address is not the Pod's, so that no socket receives it. The kernel does not tell
  * packets for this host from those without a route, and tells nothing if it does not forward.
  */
-static __always_inline bool is_forwarded(struct __sk_buff *skb, struct flow_key *key)
+static __noinline bool is_forwarded(struct __sk_buff *skb, struct flow_key *key)
 {
 	struct bpf_fib_lookup route = { .family = key->ipv4 ? AF_INET : AF_INET6, .ifindex = skb->ifindex };
 	long result;
@@ -313,14 +313,12 @@ static __always_inline __u32 slot_of_found(struct __sk_buff *skb, struct bpf_soc
 	return slot;
 }
 
-static __always_inline __u32 slot_of_receiver(struct __sk_buff *skb, struct flow_key *key)
+/* Asks the kernel for the socket of a flow. It is a function of its own so that packets of remembered flows pass less code. */
+static __noinline __u32 slot_by_kernel(struct __sk_buff *skb, struct flow_key *key)
 {
 	__u32 size = key->ipv4 ? sizeof(key->tuple.ipv4) : sizeof(key->tuple.ipv6), slot;
 	struct bpf_sock *sk;
 
-	slot = recall(skb, key);
-	if (slot)
-		return slot;
 	if (key->protocol == IPPROTO_TCP)
 		sk = bpf_skc_lookup_tcp(skb, &key->tuple, size, CURRENT_NETNS, 0);
 	else
@@ -330,6 +328,13 @@ static __always_inline __u32 slot_of_receiver(struct __sk_buff *skb, struct flow
 	slot = slot_of_found(skb, sk, key);
 	bpf_sk_release(sk);
 	return slot;
+}
+
+static __always_inline __u32 slot_of_receiver(struct __sk_buff *skb, struct flow_key *key)
+{
+	__u32 slot = recall(skb, key);
+
+	return slot ? slot : slot_by_kernel(skb, key);
 }
 
 struct ipv4 {
@@ -506,11 +511,18 @@ static __always_inline __u32 unknown_slot(void)
 	return REASON_UNSEEN;
 }
 
-static __always_inline void count_outcome(__u32 slot)
+static __always_inline void count_outcome(struct ring *ring, __u32 slot)
 {
-	__u32 i = slot < FIRST_GROUP ? slot : slot < FIRST_PROCESS ? REASON_SHARED : REASON_NONE;
-	__u32 cpu = bpf_get_smp_processor_id();
-	__u64 *counts = bpf_map_lookup_elem(&outcomes, &cpu);
+	__u32 i = slot < FIRST_GROUP ? slot : REASON_SHARED;
+	__u32 cpu;
+	__u64 *counts;
+
+	if (slot >= FIRST_PROCESS) {
+		ring->counter++;
+		return;
+	}
+	cpu = bpf_get_smp_processor_id();
+	counts = bpf_map_lookup_elem(&outcomes, &cpu);
 
 	if (counts)
 		counts[i & (FIRST_GROUP - 1)]++;

@@ -18,10 +18,20 @@
 /* What is compared of a socket. */
 struct bound {
 	__u64 cookie;
-	__be32 remote_ip4;
-	__be32 local_ip4;
-	__be16 remote_port;	/* zero if it is not connected */
-	__u16 local_port;	/* zero if it has left the look-up tables */
+	union {
+		__u64 addresses;
+		struct {
+			__be32 remote_ip4;
+			__be32 local_ip4;
+		};
+	};
+	union {
+		__u32 ports;
+		struct {
+			__be16 remote_port;	/* zero if it is not connected */
+			__u16 local_port;	/* zero if it has left the look-up tables */
+		};
+	};
 	__u16 family;
 	__u8 state;
 	__u8 reuse;	/* SO_REUSEADDR or SO_REUSEPORT: such a port can have other sockets, and a program that chooses */
@@ -35,8 +45,10 @@ struct flow_key {
 	__u16 ipv4;
 };
 
+#define KEY_WORDS 5
+
 struct flow {
-	__u64 key[5];	/* a flow_key */
+	__u64 key[KEY_WORDS];
 	__u64 socket;	/* the address of its struct sock; zero if none is remembered */
 	struct claimed claimed;
 	__u64 commits;
@@ -54,10 +66,8 @@ struct {
 #pragma clang attribute push(__attribute__((preserve_access_index)), apply_to = record)
 
 struct sock_common___flow {
-	__be32 skc_daddr;
-	__be32 skc_rcv_saddr;
-	__be16 skc_dport;
-	__u16 skc_num;
+	__u64 skc_addrpair;
+	__u32 skc_portpair;
 	unsigned short skc_family;
 	volatile unsigned char skc_state;
 	unsigned char skc_reuse : 4;
@@ -118,66 +128,71 @@ extern void *bpf_rdonly_cast(const void *object, __u32 type) __ksym __weak;
 
 #define CAST(address, type) ((type *)bpf_rdonly_cast((void *)(address), bpf_core_type_id_kernel(type)))
 
-/* Reads what must stay the same of a socket. */
+/* Reads what must stay the same of a socket, and what else decides whether it can be remembered. */
 static __always_inline void read_bound(struct bound *b, __u64 address)
 {
 	struct sock_common___flow *s = (void *)address;
 
-	if (bpf_rdonly_cast) {
-		s = CAST(address, struct sock_common___flow);
-		b->cookie = s->skc_cookie.counter;
-		b->remote_ip4 = s->skc_daddr;
-		b->local_ip4 = s->skc_rcv_saddr;
-		b->remote_port = s->skc_dport;
-		b->local_port = s->skc_num;
-		b->family = s->skc_family;
-		b->state = s->skc_state;
-		b->reuse = BPF_CORE_READ_BITFIELD(s, skc_reuse) || BPF_CORE_READ_BITFIELD(s, skc_reuseport);
-		b->device = s->skc_bound_dev_if;
-		return;
-	}
 	b->cookie = BPF_CORE_READ(s, skc_cookie.counter);
-	b->remote_ip4 = BPF_CORE_READ(s, skc_daddr);
-	b->local_ip4 = BPF_CORE_READ(s, skc_rcv_saddr);
-	b->remote_port = BPF_CORE_READ(s, skc_dport);
-	b->local_port = BPF_CORE_READ(s, skc_num);
+	b->addresses = BPF_CORE_READ(s, skc_addrpair);
+	b->ports = BPF_CORE_READ(s, skc_portpair);
 	b->family = BPF_CORE_READ(s, skc_family);
 	b->state = BPF_CORE_READ(s, skc_state);
 	b->reuse = BPF_CORE_READ_BITFIELD_PROBED(s, skc_reuse) || BPF_CORE_READ_BITFIELD_PROBED(s, skc_reuseport);
 	b->device = BPF_CORE_READ(s, skc_bound_dev_if);
 }
 
-static __always_inline bool is_same(struct bound *a, struct bound *b)
+/*
+ * Whether a remembered socket is still as it was. Its options to share a port do not matter any more: is_alone() tells more, and a
+ * group that it was not in when it was bound can only come with another socket.
+ */
+static __always_inline bool is_unchanged(struct flow *f)
 {
-	return a->cookie == b->cookie && a->remote_ip4 == b->remote_ip4 && a->local_ip4 == b->local_ip4 &&
-	       a->remote_port == b->remote_port && a->local_port == b->local_port && a->family == b->family &&
-	       a->state == b->state && a->reuse == b->reuse && a->device == b->device;
+	struct sock_common___flow *s = (void *)f->socket;
+
+	if (bpf_rdonly_cast) {
+		s = CAST(f->socket, struct sock_common___flow);
+		return s->skc_cookie.counter == f->bound.cookie && s->skc_addrpair == f->bound.addresses &&
+		       s->skc_portpair == f->bound.ports && s->skc_state == f->bound.state && !s->skc_bound_dev_if;
+	}
+	return BPF_CORE_READ(s, skc_cookie.counter) == f->bound.cookie && BPF_CORE_READ(s, skc_addrpair) == f->bound.addresses &&
+	       BPF_CORE_READ(s, skc_portpair) == f->bound.ports && BPF_CORE_READ(s, skc_state) == f->bound.state &&
+	       !BPF_CORE_READ(s, skc_bound_dev_if);
 }
 
-/* Sets the words by which a flow is found. */
+/* Sets the words by which a flow is found. Those of an IPv4 flow are the first two. */
 static __always_inline void set_words(__u64 *k, struct flow_key *key)
 {
-	__u64 *from = (void *)key;
+	bool tcp = key->protocol == IPPROTO_TCP;
 
-#pragma unroll
-	for (int i = 0; i < 5; i++)
-		k[i] = from[i];
-	if (key->protocol == IPPROTO_TCP)
-		return;
+	k[0] = (__u64)key->protocol << 32 | (__u64)key->ipv4 << 48;
 	if (key->ipv4) {
-		((struct flow_key *)k)->tuple.ipv4.saddr = 0;
-		((struct flow_key *)k)->tuple.ipv4.sport = 0;
-	} else {
-		k[0] = k[1] = 0;
-		((struct flow_key *)k)->tuple.ipv6.sport = 0;
+		k[0] |= tcp ? *(__u32 *)&key->tuple.ipv4.sport : (__u32)key->tuple.ipv4.dport << 16;
+		k[1] = tcp ? (__u64)key->tuple.ipv4.saddr << 32 | key->tuple.ipv4.daddr : key->tuple.ipv4.daddr;
+		return;
 	}
+	k[0] |= tcp ? *(__u32 *)&key->tuple.ipv6.sport : (__u32)key->tuple.ipv6.dport << 16;
+	__builtin_memcpy(k + 1, key->tuple.ipv6.daddr, 16);
+	k[3] = k[4] = 0;
+	if (tcp)
+		__builtin_memcpy(k + 3, key->tuple.ipv6.saddr, 16);
 }
 
-static __always_inline struct flow *flow_of(__u64 *k)
+static __always_inline bool is_key(struct flow *f, __u64 *k, bool ipv4)
 {
-	__u64 h = (k[0] ^ k[1] ^ k[2] ^ k[3] ^ k[4]) * 0x9e3779b97f4a7c15ULL;
-	__u32 i = h >> 40 & (FLOWS - 1);
+	if (f->key[0] != k[0] || f->key[1] != k[1])
+		return false;
+	return ipv4 || (f->key[2] == k[2] && f->key[3] == k[3] && f->key[4] == k[4]);
+}
 
+static __always_inline struct flow *flow_of(__u64 *k, bool ipv4)
+{
+	__u64 h = k[0] ^ k[1];
+	__u32 i;
+
+	if (!ipv4)
+		h ^= k[2] ^ k[3] ^ k[4];
+	i = h * 0x9e3779b97f4a7c15ULL >> 40 & (FLOWS - 1);
 	return bpf_map_lookup_elem(&flows, &i);
 }
 
@@ -265,14 +280,14 @@ static __always_inline bool is_only(struct bound *b, __u16 protocol)
 }
 
 /* Remembers the socket of a flow, and its claim. */
-static __always_inline void remember(struct flow_key *key, struct bpf_sock *sk, struct claimed *c)
+static __noinline void remember(struct flow_key *key, struct bpf_sock *sk, struct claimed *c)
 {
-	__u64 k[5], address = 0;
+	__u64 k[KEY_WORDS] = {}, address = 0;
 	struct bound b = {};
 	struct flow *f;
 
 	set_words(k, key);
-	f = flow_of(k);
+	f = flow_of(k, key->ipv4);
 	/* The verifier forbids arithmetic with sk itself. */
 	if (!f || bpf_probe_read_kernel(&address, sizeof(address), &sk))
 		return;
@@ -284,7 +299,7 @@ static __always_inline void remember(struct flow_key *key, struct bpf_sock *sk, 
 	if (key->protocol != IPPROTO_TCP && !is_alone(f->port))
 		return;
 #pragma unroll
-	for (int i = 0; i < 5; i++)
+	for (int i = 0; i < KEY_WORDS; i++)
 		f->key[i] = k[i];
 	f->bound = b;
 	f->claimed = *c;
@@ -295,23 +310,19 @@ static __always_inline void remember(struct flow_key *key, struct bpf_sock *sk, 
 /* Returns the slot of the remembered socket of a flow; zero if it is not known any more. */
 static __always_inline __u32 recall(struct __sk_buff *skb, struct flow_key *key)
 {
-	struct bound b = {};
+	__u64 k[KEY_WORDS];
 	struct flow *f;
-	__u64 k[5];
 
 	set_words(k, key);
-	f = flow_of(k);
-	if (!f || !f->socket || f->commits != commits || passes)
+	f = flow_of(k, key->ipv4);
+	if (!f || !f->socket || f->commits != commits || passes || !is_key(f, k, key->ipv4))
 		return 0;
-	if (f->key[0] != k[0] || f->key[1] != k[1] || f->key[2] != k[2] || f->key[3] != k[3] || f->key[4] != k[4])
+	if (!is_unchanged(f) || (key->protocol != IPPROTO_TCP && !is_alone(f->port)))
 		return 0;
-	read_bound(&b, f->socket);
-	if (!is_same(&b, &f->bound) || (key->protocol != IPPROTO_TCP && !is_alone(f->port)))
-		return 0;
-	if (!b.remote_port && has_rules(skb, key->ipv4))
-		return REASON_NETFILTER;
-	if (b.remote_port && key->protocol != IPPROTO_TCP &&
-	    (b.remote_ip4 != key->tuple.ipv4.saddr || b.remote_port != key->tuple.ipv4.sport))
+	if (!f->bound.remote_port)
+		return has_rules(skb, key->ipv4) ? REASON_NETFILTER : slot_by_claim(&f->claimed);
+	if (key->protocol != IPPROTO_TCP &&
+	    (f->bound.remote_ip4 != key->tuple.ipv4.saddr || f->bound.remote_port != key->tuple.ipv4.sport))
 		return 0; /* the connected socket receives from its peer only */
 	return slot_by_claim(&f->claimed);
 }

@@ -43,7 +43,7 @@ static __always_inline void name_none(__u32 *to)
 {
 }
 
-static __always_inline void count_outcome(__u32 slot)
+static __always_inline void count_outcome(struct ring *ring, __u32 slot)
 {
 }
 

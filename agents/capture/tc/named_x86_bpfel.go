@@ -24,17 +24,15 @@ type namedFlow struct {
 	}
 	Commits uint64
 	Bound   struct {
-		_          structs.HostLayout
-		Cookie     uint64
-		RemoteIp4  uint32
-		LocalIp4   uint32
-		RemotePort uint16
-		LocalPort  uint16
-		Family     uint16
-		State      uint8
-		Reuse      uint8
-		Device     uint32
-		Spare      uint32
+		_         structs.HostLayout
+		Cookie    uint64
+		Addresses uint64
+		Ports     uint32
+		Family    uint16
+		State     uint8
+		Reuse     uint8
+		Device    uint32
+		Spare     uint32
 	}
 	Port uint64
 }

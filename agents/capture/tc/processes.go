@@ -181,13 +181,13 @@ func (a *attribution) run() {
 	}
 }
 
-// outcomes returns how many packets had a process (index 0), and how many had each reason.
+// outcomes returns how many packets had no process, by reason.
 func (a *attribution) outcomes() (counts [firstGroup]uint64, err error) {
 	m := a.objects.Maps[namedMapOutcomes]
 	for cpu := range m.MaxEntries() {
 		var each [firstGroup]uint64
 		if err := m.Lookup(cpu, &each); err != nil {
-			return counts, fmt.Errorf("count packets with a process: %w", err)
+			return counts, fmt.Errorf("count packets without a process: %w", err)
 		}
 		for i, n := range each {
 			counts[i] += n

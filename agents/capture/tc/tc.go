@@ -282,7 +282,10 @@ func (b *Backend) countProcesses() {
 	if err != nil {
 		return
 	}
-	p := record.Processes{Named: counts[0], Reasons: map[pcapng.ProcessReason]uint64{}, Message: b.names.scans.failure()}
+	p := record.Processes{Reasons: map[pcapng.ProcessReason]uint64{}, Message: b.names.scans.failure()}
+	for _, r := range b.programs.rings {
+		p.Named += r.Counter()
+	}
 	for _, r := range pcapng.ProcessReasons() {
 		if n := counts[r]; n > 0 {
 			p.Reasons[r] = n
