@@ -4,6 +4,9 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"runtime"
+	"strconv"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -28,4 +31,32 @@ func inherited() {
 	_ = unix.Fstat(closedByExec, &st) // closed
 	must(unix.Fstat(keptByExec, &st))
 	os.Exit(0)
+}
+
+// Descriptors of flipWorkload: those of its two files, and those that are one of them at a time.
+const (
+	flipOne, flipOther = 100, 101
+	flipFirst, flips   = 200, 200
+)
+
+// flipWorkload has each of some descriptors be one of two files in turn, without end, and asks for its status each time before.
+func flipWorkload() {
+	for i, fd := range []int{flipOne, flipOther} {
+		file := value(unix.Open(filepath.Join(os.Getenv(workloadDir), strconv.Itoa(i)), unix.O_CREAT|unix.O_RDWR|unix.O_CLOEXEC, 0o600))
+		must(unix.Dup3(file, fd, 0))
+	}
+	for fd := range flips {
+		must(unix.Dup3(flipOne, flipFirst+fd, 0))
+	}
+	fmt.Println("ready")
+	for to := flipOther; ; to = flipOne + flipOther - to {
+		for fd := range flips {
+			var st unix.Stat_t
+			must(unix.Fstat(flipFirst+fd, &st))
+			must(unix.Dup3(to, flipFirst+fd, 0))
+			for began := time.Now(); time.Since(began) < 20*time.Microsecond; { // a sleep would last longer
+				runtime.Gosched()
+			}
+		}
+	}
 }

@@ -70,6 +70,8 @@ func TestMain(m *testing.M) {
 		inheritWorkload()
 	case "inherited":
 		inherited()
+	case "flip":
+		flipWorkload()
 	}
 	os.Exit(privileged.RunOverlapping(m, 4))
 }

@@ -124,7 +124,7 @@ func (d *Decoder) Decode(e *kernel.Record) *tracefmt.Record {
 		return d.decodeTCP(e, out)
 	}
 	if kernel.Kind(r.Kind) == kernel.KindFork {
-		d.resolver.fork(r.Pid, r.Parent)
+		d.resolver.fork(r.Pid, r.Parent, r.Time)
 	}
 	p := d.processOf(r)
 	out.Container, out.Group = p.container, string(GroupProcess)
@@ -162,7 +162,9 @@ func (d *Decoder) Decode(e *kernel.Record) *tracefmt.Record {
 // processOf returns the state of an event's process after the event.
 func (d *Decoder) processOf(r *kernel.Head) *processState {
 	if kernel.Kind(r.Kind) != kernel.KindExec {
-		return d.resolver.process(r.Pid, r.Cgroup)
+		p := d.resolver.process(r.Pid, r.Cgroup)
+		p.settle(r.Time)
+		return p
 	}
 	begins := kernel.CommandChange(r.Ret) == kernel.CommandBegins
 	if begins {
@@ -170,6 +172,7 @@ func (d *Decoder) processOf(r *kernel.Head) *processState {
 	}
 	known := d.resolver.knows(r.Pid) // else /proc is read after the exec
 	p := d.resolver.process(r.Pid, r.Cgroup)
+	p.settle(r.Time)
 	if known {
 		p.exec()
 	}
@@ -304,7 +307,8 @@ func (d *Decoder) track(c *Call, e *kernel.Record, p *processState, located stri
 				continue
 			}
 			if e.Numbers[2]&unix.CLOSE_RANGE_CLOEXEC != 0 {
-				p.files.set(fd, openFile{name: f.name, cloexec: true})
+				f.cloexec = true
+				p.files.set(fd, f)
 			} else {
 				p.files.forget(fd)
 			}
