@@ -104,6 +104,34 @@ func TestFileThatNeverAnswers(t *testing.T) {
 	}
 }
 
+// Seccomp answers a call that would change the working directory. Paths that start from there are unknown then, and that is counted.
+func TestCallThatSeccompAnswers(t *testing.T) {
+	pod := newTestPod(t)
+	workload := pod.startInteractive(t, "answered", false)
+	workload.expect("ready")
+	r := start(t, &Config{PodUID: pod.uid, Groups: []decode.Group{decode.GroupFile}, Durations: true})
+	workload.resume()
+	if err := workload.cmd.Wait(); err != nil {
+		t.Fatal(err)
+	}
+	seen := 0
+	for _, l := range r.stop() {
+		switch {
+		case l.Call == "chdir" && l.arg("pathname") == "/etc":
+			if seen++; l.LatencyNs != nil || l.Ret == nil || *l.Ret != 0 {
+				t.Errorf("a call that the kernel has not made: %+v", l)
+			}
+		case l.Call == "openat" && l.arg("pathname") == "shop":
+			if seen++; l.Path != "" {
+				t.Errorf("the path %s, to which the process has never gone", l.Path)
+			}
+		}
+	}
+	if a := r.result.Account; seen != 2 || a.Unnamed == 0 {
+		t.Errorf("%d of 2 calls, %+v", seen, a)
+	}
+}
+
 // A process changes its descriptors while the trace begins. No call has the path of the file that a descriptor became only later.
 func TestDescriptorsThatChangeWhileTheTraceBegins(t *testing.T) {
 	pod := newTestPod(t)

@@ -1,12 +1,14 @@
 package trace
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
 	"runtime"
 	"strconv"
 	"time"
+	"unsafe"
 
 	"golang.org/x/sys/unix"
 )
@@ -59,4 +61,26 @@ func flipWorkload() {
 			}
 		}
 	}
+}
+
+// answeredWorkload has seccomp answer chdir, waits for a byte, and asks for a file of the folder that it has not gone to.
+func answeredWorkload() {
+	const load, equal, answer = unix.BPF_LD | unix.BPF_W | unix.BPF_ABS, unix.BPF_JMP | unix.BPF_JEQ | unix.BPF_K, unix.BPF_RET | unix.BPF_K
+	filter := []unix.SockFilter{
+		{Code: load}, // the number of the call
+		{Code: equal, Jf: 1, K: unix.SYS_CHDIR},
+		{Code: answer, K: unix.SECCOMP_RET_ERRNO}, // zero: a success
+		{Code: answer, K: unix.SECCOMP_RET_ALLOW},
+	}
+	program := unix.SockFprog{Len: uint16(len(filter)), Filter: &filter[0]}
+	must(unix.Prctl(unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0))
+	must(unix.Prctl(unix.PR_SET_SECCOMP, unix.SECCOMP_MODE_FILTER, uintptr(unsafe.Pointer(&program)), 0, 0))
+	fmt.Println("ready")
+	_, _ = unix.Read(0, make([]byte, 1))
+	must(unix.Chdir("/etc"))
+	_, err := unix.Openat(unix.AT_FDCWD, "shop", unix.O_RDONLY, 0)
+	if !errors.Is(err, unix.ENOENT) {
+		panic(err)
+	}
+	unix.Exit(0)
 }

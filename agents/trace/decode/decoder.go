@@ -227,6 +227,7 @@ func (d *Decoder) decodeCall(c *Call, e *kernel.Record, p *processState, out *tr
 	}
 	d.path = append(d.path[:0], located...)
 	out.Path = d.path
+	located = d.surely(c, e, located)
 	switch {
 	case use.untracked:
 	case c.Group == GroupNetwork:
@@ -234,6 +235,27 @@ func (d *Decoder) decodeCall(c *Call, e *kernel.Record, p *processState, out *tr
 	case d.tracksFiles && (e.Head.Ret >= 0 || c.Number == unix.SYS_CLOSE):
 		d.track(c, e, p, located)
 	}
+}
+
+// surely returns the name that a call gives to a descriptor or the working directory; empty, and counted, if the kernel may not have
+// made the call. If seccomp answers a call, a process of the Pod has chosen its result. Then it is not measured, as a call that began
+// before the trace. Servers often wait in accept then.
+func (d *Decoder) surely(c *Call, e *kernel.Record, name string) string {
+	measured := !d.timed || e.Uring != nil || e.Head.Duration > 0
+	failed := e.Head.Ret < 0 && e.Head.Ret != -int64(unix.EINPROGRESS)
+	if name == "" || measured || failed || !c.changesFiles() {
+		return name
+	}
+	switch c.Number {
+	case unix.SYS_ACCEPT, unix.SYS_ACCEPT4, unix.SYS_CLOSE:
+		return name
+	case unix.SYS_FCNTL:
+		if cmd := e.Numbers[1]; cmd != unix.F_DUPFD && cmd != unix.F_DUPFD_CLOEXEC && cmd != unix.F_SETFD {
+			return name
+		}
+	}
+	d.resolver.names.refused++
+	return ""
 }
 
 // value sets the value that is written for the argument; false if there is none. paths counts the call's paths.
