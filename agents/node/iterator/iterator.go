@@ -22,7 +22,7 @@ var ErrSlow = errors.New("the node's processes have too many open files to look 
 var errStuck = fmt.Errorf("%w: the kernel still waits for one of them", ErrSlow)
 
 // callTime is how long after the deadline a call of the kernel may last that began before. It looks at up to a million files.
-const callTime = 5 * time.Second
+const callTime = 2 * time.Second
 
 // Read runs an iterator program and reads its output. It returns what read has returned, and ErrSlow if the iterator has not
 // ended by the deadline. It may take longer by callTime.
