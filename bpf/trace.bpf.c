@@ -10,7 +10,7 @@
  * sonde_end    tp_btf/sched_process_exit, Linux 5.12        a record: a thread ended, with its exit code
  * sonde_tasks  iter/task, Linux 5.8                         the cgroup of each process of the node; read, not attached
  * sonde_levels iter/task, Linux 5.8                         the cgroups that one process is in; read, not attached
- * sonde_files  iter/task_file, Linux 5.12                   the Pod's descriptors that an exec keeps; read, not attached
+ * sonde_files  iter/task, Linux 5.8                         the Pod's descriptors that an exec keeps; read, not attached
  *
  * trace_filter.h selects processes by container and command. Programs of single groups, attached only on request, are in
  * trace_memory.h, trace_signal.h, trace_network.h and trace_uring.h.
@@ -148,10 +148,11 @@ struct task {
 	__u64 cgroup;
 };
 
-/* The output of sonde_files for each descriptor of a process that has no close-on-exec flag. */
+/* The output of sonde_files for a word of a process's table of files, if it has descriptors without a close-on-exec flag. */
 struct kept_file {
 	__u32 pid;		/* in the node's PID namespace */
-	__u32 fd;
+	__u32 first;		/* the first of 64 descriptors */
+	__u64 open;		/* a bit for each of them; zero: the process may have others, from the first one on */
 };
 
 #pragma clang attribute push(__attribute__((preserve_access_index)), apply_to = record)
@@ -159,6 +160,7 @@ struct kept_file {
 struct fdtable {
 	unsigned int max_fds;
 	unsigned long *close_on_exec;
+	unsigned long *open_fds;
 };
 
 struct files_struct {
@@ -167,13 +169,6 @@ struct files_struct {
 
 struct task_struct___files {
 	struct files_struct *files;
-};
-
-struct bpf_iter__task_file___fd {
-	struct bpf_iter_meta *meta;
-	struct task_struct *task;
-	__u32 fd;
-	struct file *file;
 };
 
 #pragma clang attribute pop
@@ -695,29 +690,46 @@ int sonde_tasks(struct bpf_iter__task *ctx)
 	return 0;
 }
 
+#define MAX_FILE_WORDS 256	/* of a process's table of files: the verifier follows each, and their output fits into the kernel's buffer */
+
 /*
  * /proc/PID/fdinfo has the flag, too. But to read it there makes the kernel ask the file itself for more: an epoll then polls the
- * files that it watches, and a FUSE server may never answer. The reader could not even be killed. Here the file is not asked.
+ * files that it watches, and a FUSE server may never answer. The reader could not even be killed. iter/task_file would hold each
+ * file for a moment: if its process closes the file in that moment, the reader releases it, which can wait for a FUSE server, too.
  */
-SEC("iter/task_file")
-int sonde_files(struct bpf_iter__task_file___fd *ctx)
+SEC("iter/task")
+int sonde_files(struct bpf_iter__task *ctx)
 {
+	unsigned long *open, *closed_by_exec, word, closed;
 	struct task_struct *t = ctx->task;
 	struct kept_file f = {};
-	unsigned long *bits, word;
 	struct fdtable *table;
+	__u32 words;
 
-	if (!t || !ctx->file || t->pid != t->tgid || !in_pod(cgroup_of(t)) || !in_command(t))
+	if (!t || t->pid != t->tgid || !in_pod(cgroup_of(t)) || !in_command(t))
 		return 0;
-	f.fd = ctx->fd;
 	table = BPF_CORE_READ((struct task_struct___files *)t, files, fdt);
-	if (!table || f.fd >= BPF_CORE_READ(table, max_fds))
+	if (!table)
 		return 0;
-	bits = BPF_CORE_READ(table, close_on_exec);
-	if (bpf_probe_read_kernel(&word, sizeof(word), bits + f.fd / 64) || word >> (f.fd % 64) & 1)
-		return 0;
+	words = (BPF_CORE_READ(table, max_fds) + 63) / 64;
+	open = BPF_CORE_READ(table, open_fds);
+	closed_by_exec = BPF_CORE_READ(table, close_on_exec);
 	f.pid = node_pid(t);
-	bpf_seq_write(ctx->meta->seq, &f, sizeof(f));
+	for (int i = 0; i < MAX_FILE_WORDS; i++) {
+		if (i >= words)
+			return 0;
+		if (bpf_probe_read_kernel(&word, sizeof(word), open + i) || bpf_probe_read_kernel(&closed, sizeof(closed), closed_by_exec + i))
+			return 0;
+		f.open = word & ~closed;
+		f.first = i * 64;
+		if (f.open)
+			bpf_seq_write(ctx->meta->seq, &f, sizeof(f));
+	}
+	if (words > MAX_FILE_WORDS) {
+		f.first = MAX_FILE_WORDS * 64;
+		f.open = 0;
+		bpf_seq_write(ctx->meta->seq, &f, sizeof(f));
+	}
 	return 0;
 }
 

@@ -22,6 +22,7 @@ import (
 	"github.com/sonde-operator/sonde/agents/capture/record"
 	"github.com/sonde-operator/sonde/agents/node/recording"
 	"github.com/sonde-operator/sonde/test/frames"
+	"github.com/sonde-operator/sonde/test/podnet"
 	"github.com/sonde-operator/sonde/test/privileged"
 )
 
@@ -231,6 +232,34 @@ func TestMoveInAFloodIsAGap(t *testing.T) {
 				wantGap(t, run().stop(), want)
 			})
 		}
+	}
+}
+
+// A target can hide an interface that comes and goes in a flood of messages. The account says that there may have been one.
+func TestInterfaceThatComesAndGoesInAFlood(t *testing.T) {
+	t.Parallel()
+	frame := append(slices.Repeat([]byte{0xff}, 6), 2, 0, 0, 0, 0, 1, 0x88, 0xb6) // a local experimental protocol
+	for _, cand := range each {
+		t.Run(cand.name, func(t *testing.T) {
+			n := newTestNet(t)
+			run := n.open(t, cand)
+			n.flood(t)
+			n.addDown(t, "late1")
+			n.setUp(t, "late1", true)
+			podnet.SendRaw(t, n.target, "late1", false, frame)
+			n.remove(t, "late1")
+			n.flood(t)
+			a := run().stop().Account
+			notes := 0
+			for _, i := range a.Interfaces {
+				if i.Name == unnoticed && strings.Contains(i.Note, "came and went") && !i.Gap {
+					notes++
+				}
+			}
+			if notes != 1 {
+				t.Errorf("%d notes, want 1: %+v", notes, a.Interfaces)
+			}
+		})
 	}
 }
 

@@ -125,9 +125,22 @@ func (s *session) noteXDP(src *source, attached bool) {
 // at adds the time to a note.
 func at(why string) string { return why + " (" + time.Now().UTC().Format(time.RFC3339) + ")" }
 
+// unnoticed is the name in the note on interfaces that may have come and gone. No interface has a blank in its name.
+const unnoticed = "unnoticed interfaces"
+
+// noteUnnoticed notes once that interfaces may have come and gone. That is no gap: most floods of changes are of those that stay.
+func (s *session) noteUnnoticed() {
+	known := func(a record.InterfaceAccount) bool { return a.Name == unnoticed }
+	if s.cfg.NodeNetwork || slices.ContainsFunc(s.rec.Skipped, known) {
+		return
+	}
+	s.skip(&links.Link{Name: unnoticed, Index: -1}, at("too many changes at a time to know whether other interfaces came and went, whose packets are missing"), false)
+}
+
 // listed compares the sources with a new listing, after the kernel could not report each change: an interface may have left, or
 // left and come back.
 func (s *session) listed() error {
+	s.noteUnnoticed()
 	for _, src := range s.sources {
 		account := &src.iface.Account
 		if src.late {

@@ -103,3 +103,81 @@ func TestFileThatNeverAnswers(t *testing.T) {
 		<-done
 	}
 }
+
+// Seccomp answers a call that would change the working directory. Paths that start from there are unknown then, and that is counted.
+func TestCallThatSeccompAnswers(t *testing.T) {
+	pod := newTestPod(t)
+	workload := pod.startInteractive(t, "answered", false)
+	workload.expect("ready")
+	r := start(t, &Config{PodUID: pod.uid, Groups: []decode.Group{decode.GroupFile}, Durations: true})
+	workload.resume()
+	if err := workload.cmd.Wait(); err != nil {
+		t.Fatal(err)
+	}
+	seen := 0
+	for _, l := range r.stop() {
+		switch {
+		case l.Call == "chdir" && l.arg("pathname") == "/etc":
+			if seen++; l.LatencyNs != nil || l.Ret == nil || *l.Ret != 0 {
+				t.Errorf("a call that the kernel has not made: %+v", l)
+			}
+		case l.Call == "openat" && l.arg("pathname") == "shop":
+			if seen++; l.Path != "" {
+				t.Errorf("the path %s, to which the process has never gone", l.Path)
+			}
+		}
+	}
+	if a := r.result.Account; seen != 2 || a.Unnamed == 0 {
+		t.Errorf("%d of 2 calls, %+v", seen, a)
+	}
+}
+
+// A process changes its descriptors while the trace begins. No call has the path of the file that a descriptor became only later.
+func TestDescriptorsThatChangeWhileTheTraceBegins(t *testing.T) {
+	pod := newTestPod(t)
+	privileged.Descriptors(t, 200_000) // so that the trace takes some time to begin
+	workload := pod.startInteractive(t, "flip", false)
+	workload.expect("ready")
+	r := start(t, &Config{PodUID: pod.uid, Groups: []decode.Group{decode.GroupFile, decode.GroupNetwork}})
+	time.Sleep(100 * time.Millisecond)
+	lines := r.stop()
+	changed, early, wrong := map[string]bool{}, 0, 0
+	is := map[string]string{} // what a descriptor is, by the change before, or by the first one
+	for _, l := range lines {
+		if fd := l.arg("newfd"); l.Call == "dup3" && is[fd] == "" {
+			other := flipOne + flipOther - number(t, &l, "oldfd")
+			is[fd] = filepath.Join(workload.dir, strconv.Itoa(other-flipOne))
+		}
+	}
+	for _, l := range lines {
+		switch l.Call {
+		case "dup3":
+			fd := l.arg("newfd")
+			changed[fd] = true
+			is[fd] = filepath.Join(workload.dir, strconv.Itoa(number(t, &l, "oldfd")-flipOne))
+		case "fstat":
+			fd := l.arg("fd")
+			if is[fd] == "" {
+				continue
+			}
+			if !changed[fd] {
+				early++
+			}
+			if l.Path != is[fd] && (l.Path != "" || changed[fd]) {
+				wrong++
+			}
+		}
+	}
+	if a := r.result.Account; wrong > 0 || early == 0 || a.Lost() > 0 {
+		t.Errorf("%d of %d calls have the path of another file; %d came before the first change of their descriptor; %+v", wrong, len(lines), early, a)
+	}
+}
+
+func number(t *testing.T, l *line, arg string) int {
+	t.Helper()
+	n, err := strconv.Atoi(l.arg(arg))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return n
+}

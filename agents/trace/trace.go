@@ -289,6 +289,17 @@ func (t *Trace) addProcesses(found []process.Process, began time.Time) error {
 	for _, p := range found {
 		t.decoder.AddProcess(p.PID, func(fd int32) bool { return kept.Has(uint32(p.PID), fd) })
 	}
+	return t.doubt()
+}
+
+// doubt tells the decoder what the processes have changed before their state was read: calls are recorded already.
+func (t *Trace) doubt() error {
+	read := kernel.BootTime()
+	for _, r := range t.program.Rings {
+		if err := r.Ahead(read, func(e *kernel.Record) { t.decoder.Doubt(e, read) }); err != nil {
+			return err
+		}
+	}
 	return nil
 }
 

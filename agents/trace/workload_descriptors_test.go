@@ -1,9 +1,14 @@
 package trace
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
+	"runtime"
+	"strconv"
+	"time"
+	"unsafe"
 
 	"golang.org/x/sys/unix"
 )
@@ -28,4 +33,54 @@ func inherited() {
 	_ = unix.Fstat(closedByExec, &st) // closed
 	must(unix.Fstat(keptByExec, &st))
 	os.Exit(0)
+}
+
+// Descriptors of flipWorkload: those of its two files, and those that are one of them at a time.
+const (
+	flipOne, flipOther = 100, 101
+	flipFirst, flips   = 200, 200
+)
+
+// flipWorkload has each of some descriptors be one of two files in turn, without end, and asks for its status each time before.
+func flipWorkload() {
+	for i, fd := range []int{flipOne, flipOther} {
+		file := value(unix.Open(filepath.Join(os.Getenv(workloadDir), strconv.Itoa(i)), unix.O_CREAT|unix.O_RDWR|unix.O_CLOEXEC, 0o600))
+		must(unix.Dup3(file, fd, 0))
+	}
+	for fd := range flips {
+		must(unix.Dup3(flipOne, flipFirst+fd, 0))
+	}
+	fmt.Println("ready")
+	for to := flipOther; ; to = flipOne + flipOther - to {
+		for fd := range flips {
+			var st unix.Stat_t
+			must(unix.Fstat(flipFirst+fd, &st))
+			must(unix.Dup3(to, flipFirst+fd, 0))
+			for began := time.Now(); time.Since(began) < 20*time.Microsecond; { // a sleep would last longer
+				runtime.Gosched()
+			}
+		}
+	}
+}
+
+// answeredWorkload has seccomp answer chdir, waits for a byte, and asks for a file of the folder that it has not gone to.
+func answeredWorkload() {
+	const load, equal, answer = unix.BPF_LD | unix.BPF_W | unix.BPF_ABS, unix.BPF_JMP | unix.BPF_JEQ | unix.BPF_K, unix.BPF_RET | unix.BPF_K
+	filter := []unix.SockFilter{
+		{Code: load}, // the number of the call
+		{Code: equal, Jf: 1, K: unix.SYS_CHDIR},
+		{Code: answer, K: unix.SECCOMP_RET_ERRNO}, // zero: a success
+		{Code: answer, K: unix.SECCOMP_RET_ALLOW},
+	}
+	program := unix.SockFprog{Len: uint16(len(filter)), Filter: &filter[0]}
+	must(unix.Prctl(unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0))
+	must(unix.Prctl(unix.PR_SET_SECCOMP, unix.SECCOMP_MODE_FILTER, uintptr(unsafe.Pointer(&program)), 0, 0))
+	fmt.Println("ready")
+	_, _ = unix.Read(0, make([]byte, 1))
+	must(unix.Chdir("/etc"))
+	_, err := unix.Openat(unix.AT_FDCWD, "shop", unix.O_RDONLY, 0)
+	if !errors.Is(err, unix.ENOENT) {
+		panic(err)
+	}
+	unix.Exit(0)
 }

@@ -26,7 +26,7 @@ const (
 // The first thread of a workload runs the main function: startWorkload checks its state.
 func init() {
 	switch os.Getenv(workloadEnv) {
-	case "threads", "become", "inherit":
+	case "threads", "become", "inherit", "answered":
 		runtime.LockOSThread()
 	}
 }
@@ -70,6 +70,10 @@ func TestMain(m *testing.M) {
 		inheritWorkload()
 	case "inherited":
 		inherited()
+	case "flip":
+		flipWorkload()
+	case "answered":
+		answeredWorkload()
 	}
 	os.Exit(privileged.RunOverlapping(m, 4))
 }

@@ -24,6 +24,8 @@
 #define PRE_ROUTING 0
 #define NOT_FORWARDED 4		/* BPF_FIB_LKUP_RET_NOT_FWDED: for this host */
 #define FORWARDING_OFF 5	/* BPF_FIB_LKUP_RET_FWD_DISABLED */
+#define VLAN_NUMBER 0x0fff	/* VLAN_VID_MASK; zero is no VLAN */
+#define LOOPBACK_INDEX 1	/* LOOPBACK_IFINDEX */
 
 #pragma clang attribute push(__attribute__((preserve_access_index)), apply_to = record)
 
@@ -34,6 +36,14 @@ struct netns_nf {
 
 struct net___nf {
 	struct netns_nf nf;
+};
+
+struct net_device___vlan {
+	void *vlan_info;
+};
+
+struct sk_buff___vlan {
+	struct net_device___vlan *dev;
 };
 
 struct sock_reuseport {
@@ -376,6 +386,16 @@ static __always_inline bool load(struct __sk_buff *skb, __u32 at, __u32 *to, __u
 	return true;
 }
 
+static __always_inline bool is_loopback_ipv4(__be32 address)
+{
+	return (address & bpf_htonl(0xff000000)) == bpf_htonl(0x7f000000);
+}
+
+static __always_inline bool is_loopback_ipv6(const __be32 *a)
+{
+	return !(a[0] | a[1] | a[2]) && a[3] == bpf_htonl(1);
+}
+
 static __always_inline __u32 slot_by_ipv4(struct __sk_buff *skb, __u32 at)
 {
 	struct flow_key key = { .ipv4 = true };
@@ -383,6 +403,9 @@ static __always_inline __u32 slot_by_ipv4(struct __sk_buff *skb, __u32 at)
 
 	if (!load(skb, at, (__u32 *)&ip, sizeof(ip)))
 		return REASON_PROTOCOL;
+	/* The kernel drops it, unless the interface has route_localnet. The look-up would find sockets that only the Pod can reach. */
+	if ((is_loopback_ipv4(ip.source) || is_loopback_ipv4(ip.destination)) && skb->ifindex != LOOPBACK_INDEX)
+		return REASON_NO_RECEIVER;
 	if (ip.fragment & bpf_htons(FRAGMENT_OFFSET))
 		return REASON_FRAGMENT;
 	if ((ip.destination & bpf_htonl(0xf0000000)) == bpf_htonl(0xe0000000) || ip.destination == ~0U)
@@ -404,6 +427,8 @@ static __always_inline __u32 slot_by_ipv6(struct __sk_buff *skb, __u32 at)
 
 	if (!load(skb, at, (__u32 *)&ip, sizeof(ip)))
 		return REASON_PROTOCOL;
+	if ((is_loopback_ipv6(ip.source) || is_loopback_ipv6(ip.destination)) && skb->ifindex != LOOPBACK_INDEX)
+		return REASON_NO_RECEIVER; /* as above */
 	if (*(__u8 *)ip.destination == 0xff)
 		return REASON_MULTICAST;
 	switch (ip.next) {
@@ -427,6 +452,22 @@ static __always_inline __u32 slot_by_ipv6(struct __sk_buff *skb, __u32 at)
 	return slot_of_receiver(skb, &key);
 }
 
+/*
+ * Whether a packet has the tag of a VLAN that its interface does not have: the kernel takes it for one for another host, after the
+ * programs at tc. Which of several VLANs an interface has is not looked at.
+ */
+static __always_inline bool is_of_other_vlan(struct __sk_buff *skb)
+{
+	struct sk_buff___vlan *b = 0;
+
+	if (!skb->vlan_present || !(skb->vlan_tci & VLAN_NUMBER))
+		return false;
+	if (!bpf_core_field_exists(((struct net_device___vlan *)0)->vlan_info))
+		return true;
+	bpf_probe_read_kernel(&b, sizeof(b), &skb);
+	return !BPF_CORE_READ(b, dev, vlan_info);
+}
+
 /* Returns the slot of the record that describes a packet. */
 static __always_inline __u32 slot_of_packet(struct __sk_buff *skb, bool ethernet, bool out)
 {
@@ -442,6 +483,8 @@ static __always_inline __u32 slot_of_packet(struct __sk_buff *skb, bool ethernet
 	case 3: /* PACKET_OTHERHOST */
 		return REASON_OTHER_HOST;
 	}
+	if (is_of_other_vlan(skb))
+		return REASON_OTHER_HOST;
 	if (skb->protocol == bpf_htons(ETHERTYPE_IPV4))
 		return slot_by_ipv4(skb, at);
 	if (skb->protocol == bpf_htons(ETHERTYPE_IPV6))

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"net"
 	"os"
+	"slices"
 	"testing"
 	"time"
 
@@ -132,4 +133,46 @@ func udp6Frame(to net.HardwareAddr, ip string, port uint16) []byte {
 	copy(f[38:], net.ParseIP(ip).To16())
 	copy(f[54:], []byte{0x4e, 0x20, byte(port >> 8), byte(port), 0, 16})
 	return f
+}
+
+// Packets with an address of loopback from elsewhere, and with the tag of a VLAN that the Pod does not have, reach no process: the kernel
+// drops them. But a socket has their port.
+func TestProcessesOfPacketsThatAreDropped(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.Run(7000, w.Program, "any")
+	w.Run(7020, w.Program, "any6")
+	stop := w.start()
+	mac := podnet.MAC(t, w.Target, "eth0")
+	tag := func(vlan byte, frame []byte) []byte {
+		return slices.Concat(frame[:12], []byte{0x81, 0, 0, vlan}, frame[12:])
+	}
+	const each = 5
+	for range each {
+		podnet.SendRaw(t, w.Peer, "peer0", false,
+			udpFrame(mac, podnet.TargetIP, 7002), udpFrame(mac, "127.0.0.1", 7002), tag(0, udpFrame(mac, podnet.TargetIP, 7002)), tag(7, udpFrame(mac, podnet.TargetIP, 7002)),
+			udp6Frame(mac, podnet.TargetV6, 7023), udp6Frame(mac, "::1", 7023), tag(7, udp6Frame(mac, podnet.TargetV6, 7023)),
+		)
+	}
+	path := stop().Path
+	got, want := map[string]int{}, map[string]int{}
+	for _, port := range []uint16{7002, 7023} {
+		want[fmt.Sprint(port, " no VLAN: ", pcapng.ProcessKnown)] = each
+		want[fmt.Sprint(port, " VLAN 7: ", pcapng.ProcessOtherHost)] = each
+		want[fmt.Sprint(port, " no VLAN: ", pcapng.ProcessNoReceiver)] = each
+	}
+	want[fmt.Sprint(7002, " VLAN 0: ", pcapng.ProcessKnown)] = each
+	sockets.EachPacket(t, path, func(p *pcapng.Packet) {
+		vlan, data := "no VLAN", p.Data
+		if len(data) > 18 && data[12] == 0x81 {
+			vlan, data = fmt.Sprint("VLAN ", data[15]), slices.Concat(data[:12], data[16:])
+		}
+		ports, ok := sockets.PortsOf(data)
+		if ok && p.Flags.Direction() == pcapng.Inbound && (ports[1] == 7002 || ports[1] == 7023) {
+			got[fmt.Sprint(ports[1], " ", vlan, ": ", p.Process.Reason)]++
+		}
+	})
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("packets (-want +got):\n%s", diff)
+	}
 }

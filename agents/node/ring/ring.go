@@ -97,6 +97,12 @@ func Unmap(rings []*Ring) error {
 	return nil
 }
 
+// Ahead returns another reader of the records from the reader's position on. It must not free any.
+func (r *Ring) Ahead() *Ring {
+	ahead := *r
+	return &ahead
+}
+
 // Ready reports whether there is a record at the reader's position. It reads the writer's position only when all known
 // records are read: each load takes that cache line from the writing CPU, which waits for it at its next record.
 func (r *Ring) Ready() bool { return r.pos != r.last || r.update() }

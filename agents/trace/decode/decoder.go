@@ -124,7 +124,7 @@ func (d *Decoder) Decode(e *kernel.Record) *tracefmt.Record {
 		return d.decodeTCP(e, out)
 	}
 	if kernel.Kind(r.Kind) == kernel.KindFork {
-		d.resolver.fork(r.Pid, r.Parent)
+		d.resolver.fork(r.Pid, r.Parent, r.Time)
 	}
 	p := d.processOf(r)
 	out.Container, out.Group = p.container, string(GroupProcess)
@@ -162,7 +162,9 @@ func (d *Decoder) Decode(e *kernel.Record) *tracefmt.Record {
 // processOf returns the state of an event's process after the event.
 func (d *Decoder) processOf(r *kernel.Head) *processState {
 	if kernel.Kind(r.Kind) != kernel.KindExec {
-		return d.resolver.process(r.Pid, r.Cgroup)
+		p := d.resolver.process(r.Pid, r.Cgroup)
+		p.settle(r.Time)
+		return p
 	}
 	begins := kernel.CommandChange(r.Ret) == kernel.CommandBegins
 	if begins {
@@ -170,6 +172,7 @@ func (d *Decoder) processOf(r *kernel.Head) *processState {
 	}
 	known := d.resolver.knows(r.Pid) // else /proc is read after the exec
 	p := d.resolver.process(r.Pid, r.Cgroup)
+	p.settle(r.Time)
 	if known {
 		p.exec()
 	}
@@ -224,6 +227,7 @@ func (d *Decoder) decodeCall(c *Call, e *kernel.Record, p *processState, out *tr
 	}
 	d.path = append(d.path[:0], located...)
 	out.Path = d.path
+	located = d.surely(c, e, located)
 	switch {
 	case use.untracked:
 	case c.Group == GroupNetwork:
@@ -231,6 +235,27 @@ func (d *Decoder) decodeCall(c *Call, e *kernel.Record, p *processState, out *tr
 	case d.tracksFiles && (e.Head.Ret >= 0 || c.Number == unix.SYS_CLOSE):
 		d.track(c, e, p, located)
 	}
+}
+
+// surely returns the name that a call gives to a descriptor or the working directory; empty, and counted, if the kernel may not have
+// made the call. If seccomp answers a call, a process of the Pod has chosen its result. Then it is not measured, as a call that began
+// before the trace. Servers often wait in accept then.
+func (d *Decoder) surely(c *Call, e *kernel.Record, name string) string {
+	measured := !d.timed || e.Uring != nil || e.Head.Duration > 0
+	failed := e.Head.Ret < 0 && e.Head.Ret != -int64(unix.EINPROGRESS)
+	if name == "" || measured || failed || !c.changesFiles() {
+		return name
+	}
+	switch c.Number {
+	case unix.SYS_ACCEPT, unix.SYS_ACCEPT4, unix.SYS_CLOSE:
+		return name
+	case unix.SYS_FCNTL:
+		if cmd := e.Numbers[1]; cmd != unix.F_DUPFD && cmd != unix.F_DUPFD_CLOEXEC && cmd != unix.F_SETFD {
+			return name
+		}
+	}
+	d.resolver.names.refused++
+	return ""
 }
 
 // value sets the value that is written for the argument; false if there is none. paths counts the call's paths.
@@ -304,7 +329,8 @@ func (d *Decoder) track(c *Call, e *kernel.Record, p *processState, located stri
 				continue
 			}
 			if e.Numbers[2]&unix.CLOSE_RANGE_CLOEXEC != 0 {
-				p.files.set(fd, openFile{name: f.name, cloexec: true})
+				f.cloexec = true
+				p.files.set(fd, f)
 			} else {
 				p.files.forget(fd)
 			}

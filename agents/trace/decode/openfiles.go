@@ -22,6 +22,8 @@ const (
 type openFile struct {
 	name    string
 	cloexec bool
+	// doubtful says that earlier events have another file (Decoder.Doubt).
+	doubtful bool
 }
 
 // openFiles are a process's open files by descriptor. A fork shares them until one of the two processes changes its own.

@@ -54,6 +54,10 @@ type processState struct {
 	files     openFiles
 	// unread says that the process has more descriptors than were read.
 	unread bool
+	// read is when the state was read from /proc, in nanoseconds since boot, if a part of it is not what it was before: the
+	// working directory, or doubtful files. Otherwise it may be zero.
+	read        uint64
+	cwdDoubtful bool
 }
 
 func newResolver(on process.Finder, podUID string) *resolver {
@@ -289,15 +293,17 @@ func containerName(line string) (string, bool) {
 	return strings.Clone(parts[2]), true // without the line, which the process may have made long
 }
 
-// fork gives a new process a copy of its parent's state.
-func (r *resolver) fork(child, parent uint32) {
+// fork gives a new process a copy of its parent's state at a time, in nanoseconds since boot.
+func (r *resolver) fork(child, parent uint32, at uint64) {
 	if child == parent {
 		return // a thread
 	}
 	from := r.process(parent, 0)
+	from.settle(at)
 	r.remove(child) // the end of an earlier process with its number was not recorded
 	p := &processState{cgroup: from.cgroup, container: from.container, files: from.files.share(), unread: from.unread}
-	if p.enter(from.cwd); !r.remember(child, p) {
+	p.forgetDoubtful()
+	if p.enter(from.directory()); !r.remember(child, p) {
 		p.release()
 	}
 }
@@ -352,18 +358,32 @@ func (p *processState) enter(dir string) {
 		p.files.budget.give(len(p.cwd))
 		dir = ""
 	}
-	p.cwd = dir
+	p.cwd, p.cwdDoubtful = dir, false
 }
 
 // name returns the name of an open file; empty if unknown.
-func (p *processState) name(fd int32) string { return p.files.get(fd).name }
+func (p *processState) name(fd int32) string {
+	f := p.files.get(fd)
+	if f.doubtful {
+		return ""
+	}
+	return f.name
+}
+
+// directory returns the working directory; empty if unknown.
+func (p *processState) directory() string {
+	if p.cwdDoubtful {
+		return ""
+	}
+	return p.cwd
+}
 
 // locate returns the path that a call names, relative to a directory's descriptor.
 func (p *processState) locate(dir int32, name string) string {
 	if strings.HasPrefix(name, "/") {
 		return p.cleaned(path.Clean(name), len(name))
 	}
-	base := p.cwd
+	base := p.directory()
 	if dir != unix.AT_FDCWD {
 		base = p.name(dir)
 	}

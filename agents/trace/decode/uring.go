@@ -91,6 +91,7 @@ func (d *Decoder) decodeOperation(s *submitted, e *kernel.Record, out *tracefmt.
 	d.setHead(&as, out)
 	use := o.entry(&as, s)
 	p := d.resolver.process(head.Pid, head.Cgroup)
+	p.settle(head.Time)
 	out.Container = p.container
 	c := o.Call
 	if s.uring.Known == 0 {

@@ -78,8 +78,8 @@ func TestReadSocketsWithoutRoom(t *testing.T) {
 // One process's descriptors take no room from another's, and those beyond the bounds are reported.
 func TestReadKeptFiles(t *testing.T) {
 	files := func(pid uint32, n int) (all []KeptFile) {
-		for fd := range n {
-			all = append(all, KeptFile{Pid: pid, Fd: uint32(fd)})
+		for ; n > 0; n -= filesAtOnce {
+			all = append(all, KeptFile{Pid: pid, First: uint32(len(all) * filesAtOnce), Open: ^uint64(0) >> max(0, filesAtOnce-n)})
 		}
 		return all
 	}
@@ -87,23 +87,28 @@ func TestReadKeptFiles(t *testing.T) {
 	for pid := range uint32(maxKeptFiles/maxKeptOfProcess + 1) {
 		many = append(many, files(pid+1, maxKeptOfProcess)...)
 	}
+	last := many[len(many)-1]
 	for name, tc := range map[string]struct {
 		files    []KeptFile
-		last     KeptFile
-		wantLast bool
+		pid, fd  uint32
+		wantHas  bool
 		wantMore bool
 	}{
-		"few":                           {files: files(7, 3), last: KeptFile{Pid: 7, Fd: 2}, wantLast: true},
-		"as many as a process may have": {files: files(7, maxKeptOfProcess), last: KeptFile{Pid: 7, Fd: maxKeptOfProcess - 1}, wantLast: true},
-		"more of a process":             {files: files(7, maxKeptOfProcess+1), last: KeptFile{Pid: 7, Fd: maxKeptOfProcess}, wantMore: true},
-		"another process after it":      {files: slices.Concat(files(7, maxKeptOfProcess+9), files(8, 1)), last: KeptFile{Pid: 8}, wantLast: true, wantMore: true},
-		"more of all processes":         {files: many, last: many[len(many)-1], wantMore: true},
+		"few":                           {files: files(7, 3), pid: 7, fd: 2, wantHas: true},
+		"beyond the last":               {files: files(7, 3), pid: 7, fd: 3},
+		"closed between others":         {files: []KeptFile{{Pid: 7, First: 64, Open: 0b101}}, pid: 7, fd: 65},
+		"open between others":           {files: []KeptFile{{Pid: 7, First: 64, Open: 0b10101}}, pid: 7, fd: 66, wantHas: true},
+		"as many as a process may have": {files: files(7, maxKeptOfProcess), pid: 7, fd: maxKeptOfProcess - 1, wantHas: true},
+		"more of a process":             {files: files(7, maxKeptOfProcess+1), pid: 7, fd: maxKeptOfProcess, wantMore: true},
+		"another process after it":      {files: slices.Concat(files(7, maxKeptOfProcess+9), files(8, 1)), pid: 8, wantHas: true, wantMore: true},
+		"more of all processes":         {files: many, pid: last.Pid, fd: last.First, wantMore: true},
+		"a table that is too large":     {files: append(files(7, 3), KeptFile{Pid: 7, First: 1 << 14}), pid: 7, fd: 2, wantHas: true, wantMore: true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			b := unsafe.Slice((*byte)(unsafe.Pointer(&tc.files[0])), len(tc.files)*int(unsafe.Sizeof(tc.files[0])))
 			got, err := readKeptFiles(bytes.NewReader(b))
-			if has := got.Has(tc.last.Pid, int32(tc.last.Fd)); err != nil || has != tc.wantLast || got.More != tc.wantMore {
-				t.Errorf("has %+v: %t, more: %t, %v; want %t and %t", tc.last, has, got.More, err, tc.wantLast, tc.wantMore)
+			if has := got.Has(tc.pid, int32(tc.fd)); err != nil || has != tc.wantHas || got.More != tc.wantMore {
+				t.Errorf("has %d of %d: %t, more: %t, %v; want %t and %t", tc.fd, tc.pid, has, got.More, err, tc.wantHas, tc.wantMore)
 			}
 			if got.Has(9999, 0) {
 				t.Error("it has a descriptor of a process without any")
@@ -112,5 +117,17 @@ func TestReadKeptFiles(t *testing.T) {
 	}
 	if _, err := readKeptFiles(bytes.NewReader(make([]byte, 5))); err == nil {
 		t.Error("half a descriptor was accepted")
+	}
+}
+
+// The kernel holds each file for a moment when iter/task_file comes to it. If its process closes it then, the reader releases it, and
+// waits for its file system: for ever, and beyond any signal, if that is FUSE with FUSE_WRITEBACK_CACHE and the server does not answer.
+func TestKeptFilesAreNotHeld(t *testing.T) {
+	spec, err := loadTrace()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if to := spec.Programs[traceProgSondeFiles].AttachTo; to != "task" {
+		t.Errorf("the program is attached to %s, want task", to)
 	}
 }

@@ -25,6 +25,18 @@ func (r Ring) Next(rec *Record) (bool, error) {
 	return true, nil
 }
 
+// Ahead visits the records from the ring's position on that are not later than until, and moves no position.
+func (r Ring) Ahead(until uint64, visit func(*Record)) error {
+	var e Record
+	for ahead := (Ring{r.Ring.Ahead()}); ; ahead.Skip(uint64(e.Head.Size)) {
+		ok, err := ahead.Next(&e)
+		if !ok || e.Head.Time > until {
+			return err
+		}
+		visit(&e)
+	}
+}
+
 // Batch returns the contiguous records from the ring's position on that are not later than until, and their number. It
 // returns at most maxRecords, and about maxBytes, which should fit into the processor's cache. It stops before a
 // malformed record, which Next reports.

@@ -45,9 +45,10 @@ type traceFault struct {
 }
 
 type traceKeptFile struct {
-	_   structs.HostLayout
-	Pid uint32
-	Fd  uint32
+	_     structs.HostLayout
+	Pid   uint32
+	First uint32
+	Open  uint64
 }
 
 type traceKind uint32

@@ -12,7 +12,7 @@ type (
 	Socket = traceOpenSocket
 	// Task is a process of the node with the cgroup that it is in.
 	Task = traceTask
-	// KeptFile is a descriptor of a process that stays open in a new program.
+	// KeptFile is a word of a process's table of files, with the descriptors that stay open in a new program.
 	KeptFile = traceKeptFile
 	// Level is a cgroup that a process is in.
 	Level = traceCgroupEntry

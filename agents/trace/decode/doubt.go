@@ -1,0 +1,93 @@
+package decode
+
+import (
+	"golang.org/x/sys/unix"
+
+	"github.com/sonde-operator/sonde/agents/trace/kernel"
+)
+
+// Doubt notes what a record changes that is older than the moment when the state of its process was read from /proc: the names
+// there are not those of earlier events. read is that moment, in nanoseconds since boot. It must see all such records before
+// Decode sees the first one.
+func (d *Decoder) Doubt(e *kernel.Record, read uint64) {
+	p := d.resolver.processes[e.Head.Pid]
+	if p == nil || e.TCP != nil {
+		return
+	}
+	p.read = read
+	if kernel.Kind(e.Head.Kind) == kernel.KindUringSubmit {
+		if o := operationOf(int(e.Head.Call)); o != nil && o.changesFiles() {
+			p.doubtFiles(0, ^uint64(0)) // which descriptor it changes is known when it ends
+		}
+	} else if c := d.calls[e.Head.Call]; kernel.Kind(e.Head.Kind) == kernel.KindCall && c != nil {
+		p.doubtCall(c, e)
+	}
+}
+
+// changesFiles reports whether a call can change which file a descriptor is, its name or the working directory.
+func (c *Call) changesFiles() bool {
+	switch c.Number {
+	case unix.SYS_CLOSE, unix.SYS_CLOSE_RANGE, unix.SYS_FCNTL, unix.SYS_CHDIR, unix.SYS_FCHDIR, unix.SYS_SOCKETPAIR, unix.SYS_CONNECT, unix.SYS_BIND:
+		return true
+	}
+	return c.returnsFD
+}
+
+func (p *processState) doubtCall(c *Call, e *kernel.Record) {
+	switch c.Number {
+	case unix.SYS_CLOSE, unix.SYS_CONNECT, unix.SYS_BIND:
+		p.doubt(int32(e.Numbers[0]))
+	case unix.SYS_CLOSE_RANGE:
+		p.doubtFiles(e.Numbers[0], e.Numbers[1])
+	case unix.SYS_CHDIR, unix.SYS_FCHDIR:
+		p.cwdDoubtful = true
+	case unix.SYS_SOCKETPAIR:
+		if a, b, ok := pair(e.Address); ok {
+			p.doubt(a)
+			p.doubt(b)
+		}
+	default:
+		if c.changesFiles() {
+			p.doubt(int32(e.Head.Ret))
+		}
+	}
+}
+
+// doubtFiles doubts a range of descriptors.
+func (p *processState) doubtFiles(first, last uint64) {
+	for fd := range p.files.all() {
+		if uint64(fd) >= first && uint64(fd) <= last {
+			p.doubt(fd)
+		}
+	}
+}
+
+func (p *processState) doubt(fd int32) {
+	if f := p.files.get(fd); f != (openFile{}) {
+		f.doubtful = true
+		p.files.set(fd, f)
+	}
+}
+
+// settle ends all doubts with the first event that is not older than the reading of /proc.
+func (p *processState) settle(at uint64) {
+	if p.read == 0 || at < p.read {
+		return
+	}
+	p.read, p.cwdDoubtful = 0, false
+	for fd, f := range p.files.all() {
+		if f.doubtful {
+			f.doubtful = false
+			p.files.set(fd, f)
+		}
+	}
+}
+
+// forgetDoubtful forgets what is not known of the parent of a process at the moment of the fork.
+func (p *processState) forgetDoubtful() {
+	for fd, f := range p.files.all() {
+		if f.doubtful {
+			p.files.forget(fd)
+		}
+	}
+}

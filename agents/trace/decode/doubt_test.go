@@ -1,0 +1,99 @@
+package decode
+
+import (
+	"encoding/binary"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/sonde-operator/sonde/agents/node/process"
+	"github.com/sonde-operator/sonde/agents/trace/kernel"
+	"github.com/sonde-operator/sonde/agents/trace/kernel/kerneltest"
+)
+
+// A call is recorded before the state of its process is read. What it changes has its name in /proc only from then on: an earlier call
+// has no path. Other descriptors have theirs, and so has a child what its parent has not changed.
+func TestDoubt(t *testing.T) {
+	const parent, child, read = 7, 8, 100
+	call := func(number uint16, ret int64, numbers ...uint64) kernel.Record {
+		e := kernel.Record{Head: &kernel.Head{Kind: uint8(kernel.KindCall), Call: number, Ret: ret}}
+		copy(e.Numbers[:], numbers)
+		return e
+	}
+	at := int32(unix.AT_FDCWD)
+	stat := func(pid uint32, time uint64, fd int32, name string) kernel.Record {
+		e := call(uint16(fstatat), 0, uint64(uint32(fd)))
+		e.Head.Pid, e.Head.Time, e.First, e.Head.First = pid, time, []byte(name), uint16(len(name)+1)
+		return e
+	}
+	operation := func(opcode uint8) kernel.Record {
+		var e kernel.Record
+		if !e.Parse(kerneltest.Submission(0xa, &kerneltest.Entry{Opcode: opcode, FD: 3}, nil)) {
+			t.Fatal("malformed record")
+		}
+		return e
+	}
+	pair := call(unix.SYS_SOCKETPAIR, 0)
+	pair.Address = binary.NativeEndian.AppendUint32(binary.NativeEndian.AppendUint32(nil, 9), 3)
+	directories := map[int32]string{3: "/three/x", 4: "/four/x", at: "/home/x"}
+	for name, tc := range map[string]struct {
+		change  kernel.Record
+		changed []int32
+	}{
+		"nothing":                    {call(unix.SYS_READ, 3, 3), nil},
+		"a close":                    {call(unix.SYS_CLOSE, 0, 3), []int32{3}},
+		"a close that fails":         {call(unix.SYS_CLOSE, -int64(unix.EIO), 3), []int32{3}},
+		"an open":                    {call(unix.SYS_OPENAT, 3), []int32{3}},
+		"a copy":                     {call(unix.SYS_DUP3, 3, 4, 3), []int32{3}},
+		"a copy by fcntl":            {call(unix.SYS_FCNTL, 3, 4, unix.F_DUPFD), []int32{3}},
+		"a range":                    {call(unix.SYS_CLOSE_RANGE, 0, 4, ^uint64(0)), []int32{4}},
+		"a pair":                     {pair, []int32{3}},
+		"a connection":               {call(unix.SYS_CONNECT, 0, 4), []int32{4}},
+		"another working directory":  {call(unix.SYS_CHDIR, 0), []int32{at}},
+		"an operation that reads":    {operation(22), nil},
+		"an operation that closes 3": {operation(19), []int32{3, 4}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			proc := t.TempDir()
+			dir := filepath.Join(proc, "7")
+			if err := os.MkdirAll(filepath.Join(dir, "fd"), 0o755); err != nil {
+				t.Fatal(err)
+			}
+			for link, to := range map[string]string{"fd/3": "/three", "fd/4": "/four", "cwd": "/home"} {
+				if err := os.Symlink(to, filepath.Join(dir, link)); err != nil {
+					t.Fatal(err)
+				}
+			}
+			d := New(Config{Node: process.Finder{Root: proc}, Calls: Calls([]Group{GroupFile, GroupIO, GroupNetwork}), TracksFiles: true})
+			d.AddProcess(parent, func(int32) bool { return false })
+			tc.change.Head.Pid, tc.change.Head.Time = parent, 50
+			d.Doubt(&tc.change, read)
+			want := func(what string, pid uint32, time uint64, doubtful bool) {
+				t.Helper()
+				for fd, want := range directories {
+					for _, n := range tc.changed {
+						if n == fd && doubtful {
+							want = ""
+						}
+					}
+					e := stat(pid, time, fd, "x")
+					if got := string(d.Decode(&e).Path); got != want {
+						t.Errorf("%s the path from %d is %q, want %q", what, fd, got, want)
+					}
+				}
+			}
+			want("before /proc was read", parent, 40, true)
+			marked := call(unix.SYS_CLOSE_RANGE, 0, 3, 4, unix.CLOSE_RANGE_CLOEXEC)
+			marked.Head.Pid, marked.Head.Time = parent, 41
+			d.Decode(&marked)
+			d.Decode(&kernel.Record{Head: &kernel.Head{Kind: uint8(kernel.KindFork), Pid: child, Tid: child, Parent: parent, Time: 42}})
+			want("in a child that is older than that", child, 43, true)
+			want("later, in such a child,", child, read+1, true)
+			want("after /proc was read", parent, read, false)
+			d.Decode(&kernel.Record{Head: &kernel.Head{Kind: uint8(kernel.KindFork), Pid: child + 1, Tid: child + 1, Parent: parent, Time: read + 2}})
+			want("in a later child", child+1, read+3, false)
+		})
+	}
+}
