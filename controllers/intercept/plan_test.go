@@ -327,6 +327,23 @@ func TestWhyItWaits(t *testing.T) {
 	}
 }
 
+// TestLastWordsOfACarrier checks that the status has no control characters of a carrier that was taken over.
+func TestLastWordsOfACarrier(t *testing.T) {
+	c := carrierOf("web-1", "0", time.Minute, "")
+	c.agent = target.SlimAgent(&corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{Labels: map[string]string{sondev1.LabelUID: "u"}},
+		Status: corev1.PodStatus{ContainerStatuses: []corev1.ContainerStatus{{
+			Name: "carrier", State: corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{Message: "\x1b[2Jall\r\nis well"}},
+		}}},
+	})
+	q := intercepting("a", "web-1")
+	o := &observation{requests: []*request{q}, carriers: map[types.UID]*carrier{"uid-web-1": c}, stowaway: up}
+	statusOf(q, o, planFor(o, ceiling.Limits{}, noon), &actions{}, noon)
+	if got, want := q.Status.Pods[0].Message, "carrier has ended:  [2Jall  is well"; got != want {
+		t.Errorf("message %q, want %q", got, want)
+	}
+}
+
 // TestManyPodsThatWait checks that a plan and the statuses take little memory for Pods that the statuses do not list.
 func TestManyPodsThatWait(t *testing.T) {
 	var pods []*slim.Pod

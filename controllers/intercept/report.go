@@ -175,7 +175,7 @@ func podEntry(q *request, o *observation, p *plan, done *actions, pod *slim.Pod)
 	case done.refused[uid] != "":
 		e.Message = done.refused[uid]
 	}
-	e.Message = text.Ellipsis(e.Message, maxMessage)
+	e.Message = text.OneLine(e.Message, maxMessage) // it may have the last words of a carrier that was taken over
 	if o.status == nil {
 		return e
 	}
