@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"runtime"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -324,6 +325,35 @@ func TestWhyItWaits(t *testing.T) {
 		if got := c.waiting(); got != want {
 			t.Errorf("got %q, want %q", got, want)
 		}
+	}
+}
+
+// TestPodOfAnotherRequest checks that a request does not count a Pod that waits for a limit, while another request intercepts the Pod's port.
+func TestPodOfAnotherRequest(t *testing.T) {
+	first, other := intercepting("a", "web-1", "web-2"), intercepting("b", "web-2")
+	steered := tunnel.CarrierStatus{Connected: true, Steered: []uint16{8080}}
+	client := tunnel.RouteStatus{Connected: true, Heartbeat: noon}
+	o := &observation{
+		requests: []*request{first, other}, stowaway: up,
+		carriers: map[types.UID]*carrier{"uid-web-1": carrierOf("web-1", "0", time.Minute, ""), "uid-web-2": carrierOf("web-2", "0", time.Minute, "")},
+		status: &tunnel.Status{
+			Routes:   map[string]tunnel.RouteStatus{"uid-a": client, "uid-b": client},
+			Carriers: map[string]tunnel.CarrierStatus{"uid-web-1": steered, "uid-web-2": steered},
+		},
+	}
+	p := planFor(o, ceiling.Limits{PodsPerCapture: 1}, noon)
+	for q, want := range map[*request]string{first: "true false", other: "true"} {
+		statusOf(q, o, p, &actions{}, noon)
+		var active []string
+		for _, pod := range q.Status.Pods {
+			active = append(active, fmt.Sprint(pod.Active))
+		}
+		if got := strings.Join(active, " "); got != want {
+			t.Errorf("request %s: its Pods are active: %s, want %s", q.UID, got, want)
+		}
+	}
+	if got := first.Status.Pods[1].Message; !strings.HasPrefix(got, "waiting: ") {
+		t.Errorf("message %q", got)
 	}
 }
 

@@ -180,7 +180,9 @@ func podEntry(q *request, o *observation, p *plan, done *actions, pod *slim.Pod)
 		return e
 	}
 	status := o.status.Carriers[string(uid)]
-	e.Active = status.Connected && slices.Contains(status.Steered, uint16(q.Spec.TargetContainerPort)) //nolint:gosec // the schema bounds it
+	// Another request may have the Pod and its port, while this one waits for a limit.
+	routed := p.excluded[uid] == "" && p.waiting[q.UID][uid] == ""
+	e.Active = routed && status.Connected && slices.Contains(status.Steered, uint16(q.Spec.TargetContainerPort)) //nolint:gosec // the schema bounds it
 	if e.Active {
 		e.Message = ""
 	}
