@@ -357,6 +357,23 @@ func TestPodOfAnotherRequest(t *testing.T) {
 	}
 }
 
+// TestPodsThatTheStatusDoesNotList checks that a request is not taken for complete by the Pods that fit into its status.
+func TestPodsThatTheStatusDoesNotList(t *testing.T) {
+	q := intercepting("a")
+	status := &tunnel.Status{Routes: map[string]tunnel.RouteStatus{"uid-a": {Connected: true, Heartbeat: noon}}, Carriers: map[string]tunnel.CarrierStatus{}}
+	for n := range maxPods + 1 {
+		pod := podNamed(fmt.Sprintf("web-%03d", n), nil)
+		q.pods = append(q.pods, pod)
+		status.Carriers[string(pod.GetUID())] = tunnel.CarrierStatus{Connected: n < maxPods, Steered: []uint16{8080}}
+	}
+	o := &observation{requests: []*request{q}, stowaway: up, status: status}
+	statusOf(q, o, planFor(o, ceiling.Limits{}, noon), &actions{}, noon)
+	c := apimeta.FindStatusCondition(q.Status.Conditions, sondev1.ConditionIntercepted)
+	if c.Status != metav1.ConditionFalse || c.Message != "500 of 501 Pods" {
+		t.Errorf("condition %+v", c)
+	}
+}
+
 // TestLastWordsOfACarrier checks that the status has no control characters of a carrier that was taken over.
 func TestLastWordsOfACarrier(t *testing.T) {
 	c := carrierOf("web-1", "0", time.Minute, "")

@@ -249,7 +249,7 @@ func podsCondition(q *request, set func(string, metav1.ConditionStatus, string, 
 			excluded++
 		}
 	}
-	all := len(q.Status.Pods)
+	all, listed := len(q.pods), len(q.Status.Pods)
 	counted := fmt.Sprintf("%d of %d Pods", active, all)
 	switch {
 	case !q.targetFound:
@@ -258,7 +258,7 @@ func podsCondition(q *request, set func(string, metav1.ConditionStatus, string, 
 		set(sondev1.ConditionIntercepted, metav1.ConditionFalse, sondev1.ReasonNoPods, "the target has no running Pod; its Pods are intercepted when they start")
 	case active == all:
 		set(sondev1.ConditionIntercepted, metav1.ConditionTrue, sondev1.ReasonIntercepted, counted)
-	case excluded == all && all > 0:
+	case excluded == listed:
 		set(sondev1.ConditionIntercepted, metav1.ConditionFalse, sondev1.ReasonNotInterceptable, problem)
 	default:
 		if problem != "" {
