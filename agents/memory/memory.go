@@ -32,10 +32,13 @@ func Excess() int {
 // the other methods may be called by others.
 type Flow struct {
 	reading atomic.Bool
-	// left is when the last read ended. full is when the first one ended of those in a row that filled their buffers. In ns since
+	// left is when the last read ended, or when the flow began. full is when the first one ended of those in a row that filled their buffers. In ns since
 	// 1970; 0 if there was none.
 	left, full, moved atomic.Int64
 }
+
+// Begin says that bytes may pile up from now on, also before the first Read.
+func (f *Flow) Begin(now time.Time) { f.left.Store(now.UnixNano()) }
 
 // Read reads from the source of the flow.
 func (f *Flow) Read(from io.Reader, b []byte) (int, error) {

@@ -51,8 +51,11 @@ func TestFlow(t *testing.T) {
 		}
 	}
 	if f.Waits(time.Now()) != 0 {
-		t.Error("waits before the first read")
+		t.Error("waits before it begins")
 	}
+	f.Begin(time.Now())
+	time.Sleep(pause)
+	check("nothing was read yet", pause)
 	read(4)
 	time.Sleep(pause)
 	check("a full read", pause)

@@ -77,6 +77,28 @@ func reachesNoOtherHost(w *world, landlock bool) {
 	for i := range databases {
 		w.refused("listener "+strconv.Itoa(i), databases[i]+" "+wayConnect)
 	}
+	w.learnsNoClosedPort(landlock)
+}
+
+// learnsNoClosedPort lets the carrier connect to ports on which no host listens.
+func (w *world) learnsNoClosedPort(landlock bool) {
+	const closedPort, refusal = "5433", "connection refused"
+	t := w.t
+	for own, closed := range map[string]string{podIP: nodeIP, "[" + podV6 + "]": "[" + podnet.PeerV6 + "]"} {
+		for _, way := range []string{wayConnect, wayFastOpen} {
+			attack := closed + ":" + closedPort + " " + way
+			if !landlock { // Landlock may refuse both ways
+				if got := w.tell("unfiltered " + attack); !strings.Contains(got, refusal) {
+					t.Fatalf("control: a socket without the filter does not learn that a port is closed: %s", got)
+				}
+			}
+			socket := "dialled " + own + ":" + appPort
+			got := w.tell(socket + " " + attack)
+			if t.Logf("%s, then %s: %s", socket, attack, got); strings.Contains(got, refusal) {
+				t.Errorf("a carrier learns that a port is closed: %s", got)
+			}
+		}
+	}
 }
 
 func (w *world) refused(socket, attack string) {

@@ -15,6 +15,10 @@ const (
 	tcpFlags int32 = 13
 	// synAck are the flags of the answer to a new connection.
 	synAck = 0x12
+	// skbSocket and socketState are offsets in struct __sk_buff and struct bpf_sock. From Linux 5.1 a filter sees its socket.
+	skbSocket, socketState = 168, 72
+	// synSent is the state of a socket that connects (TCP_SYN_SENT).
+	synSent = 2
 
 	protocol4, source4, destination4 = 4, 12, 16
 	protocol6, source6, destination6 = 6, 8, 24
@@ -22,8 +26,9 @@ const (
 )
 
 // filter confines the sockets that the carrier gets to the Pod. A carrier that was taken over can disconnect such a socket and connect
-// it to any host, from the Pod's address. The filter drops the host's answer: a segment with SYN and ACK passes only if it comes from the
-// address to which it is sent. So the dialer's own connections pass, because they connect an address to itself.
+// it to any host, from the Pod's address. The filter drops the host's answer: while a socket connects, a segment passes only if it comes
+// from the address to which it is sent. So the dialer's own connections pass, because they connect an address to itself. Without a RST, a
+// carrier does not learn either which ports of another host are closed.
 //
 // Sockets that a listener accepts inherit its filter and its lock. It is an eBPF program and not a classic one, because all sockets
 // share it: the kernel compiles a classic one for each socket, which takes several KiB of memory.
@@ -41,13 +46,17 @@ func loadFilter() (filter, error) {
 
 // filterInstructions drops what it cannot read: the kernel ends a program with 0 if a load fails.
 func filterInstructions() asm.Instructions {
-	const pass, drop, ipv4 = "pass", "drop", "ipv4"
+	const pass, drop, flags, version, ipv4 = "pass", "drop", "flags", "version", "ipv4"
 	program := asm.Instructions{
 		asm.Mov.Reg(asm.R6, asm.R1), // where the loads expect the context
-		asm.LoadAbs(tcpFlags, asm.Byte),
+		asm.LoadMem(asm.R2, asm.R6, skbSocket, asm.DWord),
+		asm.JEq.Imm(asm.R2, 0, flags),
+		asm.LoadMem(asm.R2, asm.R2, socketState, asm.Word),
+		asm.JEq.Imm(asm.R2, synSent, version),
+		asm.LoadAbs(tcpFlags, asm.Byte).WithSymbol(flags),
 		asm.And.Imm(asm.R0, synAck),
 		asm.JNE.Imm(asm.R0, synAck, pass),
-		asm.LoadAbs(netOffset, asm.Byte),
+		asm.LoadAbs(netOffset, asm.Byte).WithSymbol(version),
 		asm.RSh.Imm(asm.R0, 4), // the version of IP: an IPv6 socket may get either
 		asm.JEq.Imm(asm.R0, protocol4, ipv4),
 		asm.JNE.Imm(asm.R0, protocol6, drop),

@@ -68,7 +68,7 @@ func (s *server) servePeer(ctx context.Context, raw net.Conn) {
 	// The State may have changed during the handshake.
 	if c := s.addCarrier(key, own); c != nil {
 		defer s.removeCarrier(c, own)
-		tunnel.Serve(ctx, conn, s.carrierHandler(c, own), tunnel.Near)
+		tunnel.ServeStrictly(ctx, conn, s.carrierHandler(c, own), tunnel.Near)
 	}
 }
 

@@ -36,13 +36,13 @@ func (r *relief) add(t *testing.T, namespace string, n int, waits bool) {
 		if waits {
 			what += ", waiting"
 		}
-		st := &stream{session: of, namespace: namespace, cancel: r.note(what)}
+		st := &stream{session: of, pod: namespace + "0", namespace: namespace, cancel: r.note(what)}
 		if waits {
 			if _, err := st.toClient.Read(strings.NewReader("x"), make([]byte, 1)); err != nil {
 				t.Fatal(err)
 			}
 		}
-		of.streams[st] = struct{}{}
+		r.streams[st] = struct{}{}
 		r.opened[namespace]++
 	}
 }
@@ -156,10 +156,47 @@ func TestReliefOfStreamsThatWaitInTurn(t *testing.T) {
 		if r.ended["flood, waiting"] != 1 || r.ended["flood"] != quiet {
 			t.Errorf("turn %d: %v ended, want one that waits, and %d others", turn, r.ended, quiet)
 		}
-		for st := range r.sessions["flood"].streams {
-			if st.ending {
-				delete(r.sessions["flood"].streams, st)
+		for st := range r.streams {
+			if !st.ended.IsZero() {
+				delete(r.streams, st)
 			}
+		}
+	}
+}
+
+// TestReliefOfALostClient: streams of a client that has gone end, too. They hold what it had sent and their carriers do not take.
+func TestReliefOfALostClient(t *testing.T) {
+	r := newRelief()
+	r.add(t, "flood", 100, true)
+	r.add(t, "shop", 1, true)
+	r.removeSession(r.sessions["flood"])
+	n := r.relieveAt(time.Now().Add(time.Second), maxExcess)
+	if want := (map[string]int{"flood, waiting": 100}); n != 100 || !maps.Equal(r.ended, want) {
+		t.Errorf("%d ended: %v, want %v", n, r.ended, want)
+	}
+}
+
+// TestReliefOfStreamsThatDoNotEnd: streams that were ended, and whose carrier takes no bytes, protect neither the others of their namespace
+// nor themselves.
+func TestReliefOfStreamsThatDoNotEnd(t *testing.T) {
+	const streams, excess = 100, 100 * int(tunnel.Near)
+	r := newRelief()
+	r.connect("flood", 1)
+	r.add(t, "shop", 10, true)
+	first := time.Now().Add(time.Second)
+	for _, tc := range []struct {
+		name  string
+		after time.Duration
+		want  map[string]int
+	}{
+		{"the first ones", 0, map[string]int{"flood, waiting": streams}},
+		{"they may be ending", endTimeout, map[string]int{}},
+		{"they do not end", endTimeout + 1, map[string]int{"flood, waiting": streams, "carrier of flood": 1}},
+	} {
+		r.add(t, "flood", streams, true)
+		clear(r.ended)
+		if r.relieveAt(first.Add(tc.after), excess); !maps.Equal(r.ended, tc.want) {
+			t.Errorf("%s: %v ended, want %v", tc.name, r.ended, tc.want)
 		}
 	}
 }

@@ -58,6 +58,9 @@ func TestStatusIsBounded(t *testing.T) {
 	if t.Logf("%d KiB", len(b)>>10); len(b) > tunnel.MaxStatus {
 		t.Errorf("the Status has %d bytes, want %d at most", len(b), tunnel.MaxStatus)
 	}
+	if _, err := tunnel.ParseStatus(b); err != nil {
+		t.Error(err)
+	}
 	state.Generation, state.Routes = "y", state.Routes[:1]
 	if i, err = newIndex(state, "manager"); err != nil {
 		t.Fatal(err)

@@ -33,6 +33,8 @@ type server struct {
 	heard time.Time
 	// heartbeats of routes whose clients have gone.
 	heartbeats map[string]time.Time
+	// streams are all of them: those of a client that has gone last until their carriers have taken what the client had sent.
+	streams map[*stream]struct{}
 	// opened counts the streams of each namespace's Pods.
 	opened map[string]int
 	// crowding has the namespaces in which no stream is opened, because memory is short.
@@ -48,7 +50,7 @@ func newServer(cfg *Config) *server {
 	s := &server{
 		identity: cfg.Identity, manager: cfg.ManagerKey, log: cfg.Log, index: &index{},
 		sessions: map[string]*session{}, carriers: map[string]*carrier{}, heartbeats: map[string]time.Time{},
-		tableTimeout: tableTimeout, heard: time.Now(), opened: map[string]int{},
+		tableTimeout: tableTimeout, heard: time.Now(), streams: map[*stream]struct{}{}, opened: map[string]int{},
 	}
 	s.locked.Store(time.Now().UnixNano())
 	return s
@@ -89,6 +91,7 @@ func (s *server) replaceIndex(i *index) (over []*session) {
 	for id, session := range s.sessions {
 		if !i.owns(id, session.key) {
 			over = append(over, session)
+			session.cutPods(nil)
 			delete(s.sessions, id)
 			s.announce(i.routes[id])
 			continue

@@ -24,8 +24,10 @@ const (
 	maxSessionStreams   = 2048 // of one client
 	// openTimeout is how long a client may take to connect to its destination. The client gives up after 5 s.
 	openTimeout = 10 * time.Second
-	maxReason   = 1 << 10
-	maxValue    = 256 // of a header of a stream
+	// endTimeout is how long a stream that was ended may hold its memory. After it, its carrier's connection takes no bytes.
+	endTimeout = 2 * time.Second
+	maxReason  = 1 << 10
+	maxValue   = 256 // of a header of a stream
 )
 
 // What a stream and a connection take about in bytes, if nothing piles up.
@@ -53,8 +55,8 @@ type stream struct {
 	// namespace of the Pod. An InterceptRequest in a hub is in another one, which many users share.
 	namespace string
 	cancel    context.CancelFunc
-	// ending: relieve has ended it, and its memory will be free.
-	ending bool
+	// ended is when relieve has ended it, or zero. Its memory is free when its handler returns.
+	ended time.Time
 	// What one direction's reader does not take piles up in this process: up to tunnel.Near to the client, and tunnel.Far to the
 	// carrier.
 	toClient, toCarrier memory.Flow
@@ -74,16 +76,16 @@ func (s *server) open(w http.ResponseWriter, r *http.Request, c *carrier) {
 	defer body.finish()
 	// HTTP/2's client looks at its context only when it does not read the body.
 	defer context.AfterFunc(ctx, func() { _ = body.Close() })()
-	response, refused := st.dial(ctx, body, r.Header, c.name)
+	st.toClient.Begin(time.Now())
+	answer, refused := st.dial(ctx, body, r.Header, c.name)
 	if refused != nil {
 		refuse(w, r, refused.Status, refused.Reason)
 		return
 	}
-	defer response.Body.Close()
 	// A write waits for a carrier that does not read, whatever becomes of the context.
 	defer context.AfterFunc(ctx, body.cut)()
 	w.WriteHeader(http.StatusOK)
-	if st.copyBack(w, response.Body) != nil {
+	if st.copyBack(w, answer) != nil {
 		// Reset the stream, so that its end is not mistaken for a whole one. With http.ErrAbortHandler, HTTP/2's server panics if the
 		// carrier resets the stream while its own reset is being written.
 		body.cut()
@@ -107,7 +109,7 @@ func (s *server) admit(id string, c *carrier, cancel context.CancelFunc) (*strea
 		return nil, &tunnel.Refused{Status: http.StatusTooManyRequests, Reason: "Stowaway's memory is short"}
 	}
 	st := &stream{session: session, pod: c.pod, namespace: namespace, cancel: cancel}
-	session.streams[st] = struct{}{}
+	session.streams[st], s.streams[st] = struct{}{}, struct{}{}
 	s.opened[namespace]++
 	return st, nil
 }
@@ -124,13 +126,14 @@ func (s *server) release(st *stream) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	delete(st.session.streams, st)
+	delete(s.streams, st)
 	if s.opened[st.namespace]--; s.opened[st.namespace] == 0 {
 		delete(s.opened, st.namespace)
 	}
 }
 
-// dial opens the stream to the client. A refusal of the client keeps its status.
-func (st *stream) dial(ctx context.Context, body *upload, header http.Header, pod string) (*http.Response, *tunnel.Refused) {
+// dial opens the stream to the client, and returns what the client sends until ctx ends. A refusal of the client keeps its status.
+func (st *stream) dial(ctx context.Context, body *upload, header http.Header, pod string) (io.Reader, *tunnel.Refused) {
 	request, err := tunnel.NewRequest(ctx, http.MethodPost, tunnel.PathOpen+st.session.id, body)
 	if err != nil {
 		return nil, &tunnel.Refused{Status: http.StatusInternalServerError, Reason: err.Error()}
@@ -143,17 +146,16 @@ func (st *stream) dial(ctx context.Context, body *upload, header http.Header, po
 	}
 	late := time.AfterFunc(openTimeout, st.cancel)
 	response, err := st.session.peer.Do(request)
-	if !late.Stop() && err == nil {
-		_ = response.Body.Close()
-		err = context.DeadlineExceeded
+	if err == nil {
+		// Not by the handler: Close waits for a client whose connection takes no bytes, and the handler has the stream's place.
+		context.AfterFunc(ctx, func() { _ = response.Body.Close() })
 	}
 	switch {
-	case err != nil:
+	case !late.Stop(), err != nil:
 		return nil, &tunnel.Refused{Status: http.StatusBadGateway, Reason: "the client does not answer"}
 	case response.StatusCode == http.StatusOK:
-		return response, nil
+		return response.Body, nil
 	}
-	defer response.Body.Close()
 	reason, _ := io.ReadAll(io.LimitReader(response.Body, maxReason))
 	status := response.StatusCode
 	if status < http.StatusBadRequest || status > 599 {
@@ -263,45 +265,84 @@ func (s *server) relieveAt(now time.Time, excess int) int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.crowding, s.settling = nil, false
-	waiting, quiet, held := map[string][]memory.Waiter[*stream]{}, map[string][]memory.Waiter[*stream]{}, map[string]int{}
-	ending := 0
-	for _, session := range s.sessions {
-		for st := range session.streams {
-			switch w := st.waits(now); {
-			case w.Holds > 0:
-				waiting[st.namespace] = append(waiting[st.namespace], w)
-				held[st.namespace] += w.Holds
-			case st.ending:
-				ending += streamHolds
-			case excess > 0:
-				w.Holds = streamHolds
-				quiet[st.namespace] = append(quiet[st.namespace], w)
-			}
-		}
-	}
+	l := s.load(now, excess > 0)
 	relieved := s.relieved
 	s.relieved = ""
 	if excess <= 0 {
 		return 0
 	}
-	shares := s.shares(held)
+	shares := s.shares(l.held)
 	s.crowding = crowding(shares)
 	culprit := largest(shares)
-	worst := memory.Worst(waiting[culprit], excess)
+	free := excess - l.ending[culprit]
+	worst := memory.Worst(l.waiting[culprit], free)
 	if len(worst) > 0 {
 		s.relieved = culprit
 	}
-	over := overOfQuiet(excess-ending, len(held) > 0, len(worst) > 0, relieved == culprit)
-	worst = append(worst, memory.Worst(quiet[culprit], over)...)
+	over := overOfQuiet(free, len(l.held) > 0, len(worst) > 0, relieved == culprit)
+	worst = append(worst, memory.Worst(l.quiet[culprit], over)...)
 	for _, st := range worst {
-		st.ending = true
+		st.ended = now
 		st.cancel()
 	}
-	n := len(worst)
-	if n == 0 && ending == 0 {
+	n := s.disconnectStuck(l.stuck) + len(worst)
+	if n == 0 && l.ending[culprit] == 0 {
 		n = s.disconnect(culprit, excess-maxExcess)
 	}
 	s.settling = n > 0
+	return n
+}
+
+// load is what the streams take, by their namespaces.
+type load struct {
+	waiting, quiet map[string][]memory.Waiter[*stream]
+	// held in bytes by those that wait, and by those that relieve has ended.
+	held map[string]int
+	// ending is what those that were ended will have freed within endTimeout. It counts for their own namespace only: others may end
+	// theirs late on purpose.
+	ending map[string]int
+	// stuck are those that were ended before.
+	stuck []*stream
+}
+
+// load looks at all streams, and lists quiet ones only while memory is short. The caller holds the lock.
+func (s *server) load(now time.Time, short bool) *load {
+	l := &load{
+		waiting: map[string][]memory.Waiter[*stream]{}, quiet: map[string][]memory.Waiter[*stream]{}, held: map[string]int{}, ending: map[string]int{},
+	}
+	for st := range s.streams {
+		l.add(st, now, short)
+	}
+	return l
+}
+
+func (l *load) add(st *stream, now time.Time, short bool) {
+	w, namespace := st.waits(now), st.namespace
+	if w.Holds > 0 {
+		l.held[namespace] += w.Holds
+	}
+	switch {
+	case !st.ended.IsZero() && now.Sub(st.ended) > endTimeout:
+		l.stuck = append(l.stuck, st)
+	case !st.ended.IsZero():
+		l.ending[namespace] += max(w.Holds, streamHolds)
+	case w.Holds > 0:
+		l.waiting[namespace] = append(l.waiting[namespace], w)
+	case short:
+		w.Holds = streamHolds
+		l.quiet[namespace] = append(l.quiet[namespace], w)
+	}
+}
+
+// disconnectStuck closes the connections of carriers whose streams do not end: a stream's handler waits until its carrier has taken what is
+// before its end. It returns their number. The caller holds the lock.
+func (s *server) disconnectStuck(streams []*stream) (n int) {
+	for _, st := range streams {
+		if c := s.carriers[st.pod]; c != nil && c.connections.any() {
+			c.connections.closeAll()
+			n++
+		}
+	}
 	return n
 }
 

@@ -3,8 +3,6 @@
 package stowaway
 
 import (
-	"bytes"
-	"context"
 	"fmt"
 	"io"
 	"net/http"
@@ -16,33 +14,6 @@ import (
 
 	"github.com/sonde-operator/sonde/internal/wire/tunnel"
 )
-
-// send connects a client that writes size bytes into each stream at once, and then keeps the stream. The channel is closed when its
-// connection has ended.
-func (w *world) send(i *tunnel.Identity, size int) (gone <-chan struct{}) {
-	w.t.Helper()
-	conn, err := w.session(i)
-	if err != nil {
-		w.t.Fatal(err)
-	}
-	data := bytes.Repeat([]byte("x"), 256<<10)
-	mux := http.NewServeMux()
-	mux.HandleFunc("POST "+tunnel.PathOpen+"{id}", func(rw http.ResponseWriter, r *http.Request) {
-		s, err := tunnel.Accept(rw, r)
-		for n := 0; n < size && err == nil; n += len(data) {
-			_, err = s.Write(data)
-		}
-		<-r.Context().Done()
-	})
-	mux.HandleFunc("POST "+tunnel.PathReport, func(_ http.ResponseWriter, r *http.Request) { _, _ = io.Copy(io.Discard, r.Body) })
-	served := make(chan struct{})
-	go func() {
-		defer close(served)
-		tunnel.Serve(context.Background(), conn, mux, tunnel.Far)
-	}()
-	w.t.Cleanup(func() { _ = conn.Close() })
-	return served
-}
 
 // closed reports whether one of the connections has ended: this process got no processor for longer than tunnel.PingTimeout.
 func closed(connections ...<-chan struct{}) bool {
@@ -193,5 +164,64 @@ func TestMemoryOfReports(t *testing.T) {
 				t.Errorf("%d MiB, want %d at most", got>>20, memoryLimit/2>>20)
 			}
 		})
+	}
+}
+
+// TestMemoryOfLostClients: a client that comes, sends, and goes takes neither Stowaway's memory with what callers of its Pod do not read, nor
+// another namespace's downloads, whose callers read slowly.
+func TestMemoryOfLostClients(t *testing.T) {
+	const turns, streams, downloads = 4, 60, 4 // 240 windows of 2 MiB are 480 MiB
+	w, peak := newProcess(t)
+	good, bad, carrier, attacker := identity(t), identity(t), identity(t), identity(t)
+	w.set([]tunnel.Carrier{{Pod: "p", Name: "shop/web", Key: carrier.Key}, {Pod: "q", Name: "flood/web", Key: attacker.Key}},
+		tunnel.Route{ID: "good", Name: "shop/good", ClientKey: good.Key, Port: 80, Pods: []string{"p"}},
+		tunnel.Route{ID: "bad", Name: "flood/bad", ClientKey: bad.Key, Port: 81, Pods: []string{"q"}})
+	client, p, flood := w.send(good, 1<<30), w.mustPeer(carrier), w.mustPeer(attacker)
+	watch(t, p).await(t, 20*time.Second, "good")
+	table := watch(t, flood)
+	read, b, open := 0, make([]byte, 32<<10), make([]*tunnel.Stream, downloads)
+	download := func(d time.Duration) {
+		t.Helper()
+		for end := time.Now().Add(d); time.Now().Before(end); time.Sleep(20 * time.Millisecond) {
+			for i, s := range open {
+				n, err := 0, error(nil)
+				if s == nil {
+					open[i], err = p.Open(t.Context(), tunnel.PathOpen+"good", nil)
+				} else {
+					n, err = s.Read(b)
+				}
+				read += n
+				switch {
+				case err == nil:
+				case closed(p.Gone(), client):
+					clear(open)
+					client, p = w.send(good, 1<<30), w.mustPeer(carrier)
+					watch(t, p).await(t, 20*time.Second, "good")
+				default:
+					t.Fatalf("another namespace's download ends after %d KiB: %v", read>>10, err)
+				}
+			}
+		}
+	}
+	download(time.Second)
+	opened := 0
+	for range turns {
+		conn, gone := w.sendUntil(bad, 1<<30)
+		table.await(t, 20*time.Second, "bad")
+		for range streams {
+			if s, err := flood.Open(t.Context(), tunnel.PathOpen+"bad", nil); err == nil { // what comes is not read
+				opened++
+				t.Cleanup(func() { _ = s.Close() })
+			}
+		}
+		download(time.Second)
+		_ = conn.Close()
+		<-gone
+		table.await(t, 20*time.Second, "-bad")
+	}
+	download(4 * time.Second)
+	t.Logf("%d streams were opened; the downloads have %d MiB; %d MiB at most", opened, read>>20, peak()>>20)
+	if got := peak(); got > memoryLimit {
+		t.Errorf("%d MiB, want %d at most", got>>20, memoryLimit>>20)
 	}
 }

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"runtime"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -324,6 +325,69 @@ func TestWhyItWaits(t *testing.T) {
 		if got := c.waiting(); got != want {
 			t.Errorf("got %q, want %q", got, want)
 		}
+	}
+}
+
+// TestPodOfAnotherRequest checks that a request does not count a Pod that waits for a limit, while another request intercepts the Pod's port.
+func TestPodOfAnotherRequest(t *testing.T) {
+	first, other := intercepting("a", "web-1", "web-2"), intercepting("b", "web-2")
+	steered := tunnel.CarrierStatus{Connected: true, Steered: []uint16{8080}}
+	client := tunnel.RouteStatus{Connected: true, Heartbeat: noon}
+	o := &observation{
+		requests: []*request{first, other}, stowaway: up,
+		carriers: map[types.UID]*carrier{"uid-web-1": carrierOf("web-1", "0", time.Minute, ""), "uid-web-2": carrierOf("web-2", "0", time.Minute, "")},
+		status: &tunnel.Status{
+			Routes:   map[string]tunnel.RouteStatus{"uid-a": client, "uid-b": client},
+			Carriers: map[string]tunnel.CarrierStatus{"uid-web-1": steered, "uid-web-2": steered},
+		},
+	}
+	p := planFor(o, ceiling.Limits{PodsPerCapture: 1}, noon)
+	for q, want := range map[*request]string{first: "true false", other: "true"} {
+		statusOf(q, o, p, &actions{}, noon)
+		var active []string
+		for _, pod := range q.Status.Pods {
+			active = append(active, fmt.Sprint(pod.Active))
+		}
+		if got := strings.Join(active, " "); got != want {
+			t.Errorf("request %s: its Pods are active: %s, want %s", q.UID, got, want)
+		}
+	}
+	if got := first.Status.Pods[1].Message; !strings.HasPrefix(got, "waiting: ") {
+		t.Errorf("message %q", got)
+	}
+}
+
+// TestPodsThatTheStatusDoesNotList checks that a request is not taken for complete by the Pods that fit into its status.
+func TestPodsThatTheStatusDoesNotList(t *testing.T) {
+	q := intercepting("a")
+	status := &tunnel.Status{Routes: map[string]tunnel.RouteStatus{"uid-a": {Connected: true, Heartbeat: noon}}, Carriers: map[string]tunnel.CarrierStatus{}}
+	for n := range maxPods + 1 {
+		pod := podNamed(fmt.Sprintf("web-%03d", n), nil)
+		q.pods = append(q.pods, pod)
+		status.Carriers[string(pod.GetUID())] = tunnel.CarrierStatus{Connected: n < maxPods, Steered: []uint16{8080}}
+	}
+	o := &observation{requests: []*request{q}, stowaway: up, status: status}
+	statusOf(q, o, planFor(o, ceiling.Limits{}, noon), &actions{}, noon)
+	c := apimeta.FindStatusCondition(q.Status.Conditions, sondev1.ConditionIntercepted)
+	if c.Status != metav1.ConditionFalse || c.Message != "500 of 501 Pods" {
+		t.Errorf("condition %+v", c)
+	}
+}
+
+// TestLastWordsOfACarrier checks that the status has no control characters of a carrier that was taken over.
+func TestLastWordsOfACarrier(t *testing.T) {
+	c := carrierOf("web-1", "0", time.Minute, "")
+	c.agent = target.SlimAgent(&corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{Labels: map[string]string{sondev1.LabelUID: "u"}},
+		Status: corev1.PodStatus{ContainerStatuses: []corev1.ContainerStatus{{
+			Name: "carrier", State: corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{Message: "\x1b[2Jall\r\nis well"}},
+		}}},
+	})
+	q := intercepting("a", "web-1")
+	o := &observation{requests: []*request{q}, carriers: map[types.UID]*carrier{"uid-web-1": c}, stowaway: up}
+	statusOf(q, o, planFor(o, ceiling.Limits{}, noon), &actions{}, noon)
+	if got, want := q.Status.Pods[0].Message, "carrier has ended:  [2Jall  is well"; got != want {
+		t.Errorf("message %q, want %q", got, want)
 	}
 }
 

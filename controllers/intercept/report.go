@@ -175,12 +175,14 @@ func podEntry(q *request, o *observation, p *plan, done *actions, pod *slim.Pod)
 	case done.refused[uid] != "":
 		e.Message = done.refused[uid]
 	}
-	e.Message = text.Ellipsis(e.Message, maxMessage)
+	e.Message = text.OneLine(e.Message, maxMessage) // it may have the last words of a carrier that was taken over
 	if o.status == nil {
 		return e
 	}
 	status := o.status.Carriers[string(uid)]
-	e.Active = status.Connected && slices.Contains(status.Steered, uint16(q.Spec.TargetContainerPort)) //nolint:gosec // the schema bounds it
+	// Another request may have the Pod and its port, while this one waits for a limit.
+	routed := p.excluded[uid] == "" && p.waiting[q.UID][uid] == ""
+	e.Active = routed && status.Connected && slices.Contains(status.Steered, uint16(q.Spec.TargetContainerPort)) //nolint:gosec // the schema bounds it
 	if e.Active {
 		e.Message = ""
 	}
@@ -247,7 +249,7 @@ func podsCondition(q *request, set func(string, metav1.ConditionStatus, string, 
 			excluded++
 		}
 	}
-	all := len(q.Status.Pods)
+	all, listed := len(q.pods), len(q.Status.Pods)
 	counted := fmt.Sprintf("%d of %d Pods", active, all)
 	switch {
 	case !q.targetFound:
@@ -256,7 +258,7 @@ func podsCondition(q *request, set func(string, metav1.ConditionStatus, string, 
 		set(sondev1.ConditionIntercepted, metav1.ConditionFalse, sondev1.ReasonNoPods, "the target has no running Pod; its Pods are intercepted when they start")
 	case active == all:
 		set(sondev1.ConditionIntercepted, metav1.ConditionTrue, sondev1.ReasonIntercepted, counted)
-	case excluded == all && all > 0:
+	case excluded == listed:
 		set(sondev1.ConditionIntercepted, metav1.ConditionFalse, sondev1.ReasonNotInterceptable, problem)
 	default:
 		if problem != "" {

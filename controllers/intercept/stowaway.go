@@ -10,12 +10,12 @@ import (
 	"net"
 	"net/http"
 	"strconv"
-	"strings"
 	"sync"
 	"time"
 
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/sonde-operator/sonde/internal/wire/text"
 	"github.com/sonde-operator/sonde/internal/wire/tunnel"
 )
 
@@ -29,8 +29,12 @@ type StowawayClient interface {
 	Close()
 }
 
-// stowawayTimeout bounds one request to Stowaway, and a connection to it.
-const stowawayTimeout = 3 * time.Second
+const (
+	// stowawayTimeout bounds one request to Stowaway, and a connection to it.
+	stowawayTimeout = 3 * time.Second
+	// maxRefusal in bytes is what the manager's log has of a refusal. It comes from a process that may have been taken over.
+	maxRefusal = 1 << 10
+)
 
 // Stowaway is the manager's connection to Stowaway. It is made when it is needed, and kept.
 type Stowaway struct {
@@ -60,11 +64,7 @@ func (s *Stowaway) Status(ctx context.Context, o *stowawayObjects) (*tunnel.Stat
 	if err != nil {
 		return nil, err
 	}
-	status := &tunnel.Status{}
-	if err := json.Unmarshal(body, status); err != nil {
-		return nil, fmt.Errorf("parse Stowaway's status: %w", err)
-	}
-	return status, nil
+	return tunnel.ParseStatus(body)
 }
 
 // Push replaces Stowaway's state.
@@ -95,13 +95,17 @@ func (s *Stowaway) do(ctx context.Context, o *stowawayObjects, method, path stri
 		return nil, fmt.Errorf("ask Stowaway: %w", err)
 	}
 	defer response.Body.Close()
-	answer, err := io.ReadAll(io.LimitReader(response.Body, tunnel.MaxStatus))
+	most, refused := int64(tunnel.MaxStatus), response.StatusCode/100 != 2
+	if refused {
+		most = maxRefusal
+	}
+	answer, err := io.ReadAll(io.LimitReader(response.Body, most))
 	if err != nil {
 		s.disconnect()
 		return nil, fmt.Errorf("read Stowaway's answer: %w", err)
 	}
-	if response.StatusCode/100 != 2 {
-		return nil, fmt.Errorf("Stowaway answers %s: %s", response.Status, strings.TrimSpace(string(answer)))
+	if refused {
+		return nil, fmt.Errorf("Stowaway answers %d: %s", response.StatusCode, text.OneLine(string(answer), maxRefusal))
 	}
 	return answer, nil
 }

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net"
 	"net/http"
+	"sync"
 	"time"
 
 	"github.com/sonde-operator/sonde/internal/wire/tunnel"
@@ -26,6 +27,8 @@ type Local struct {
 	// OnReport and OnRefused are called for each Report, and for each stream that found nothing at Address.
 	OnReport  func(tunnel.Report)
 	OnRefused func(error)
+
+	reading sync.Mutex // of a stream of reports
 }
 
 // Handler returns what answers Stowaway.
@@ -78,8 +81,13 @@ func (l *Local) Check(ctx context.Context) error {
 	return conn.Close()
 }
 
-// report reads one Report per line.
+// report reads one Report per line. Stowaway sends one stream of them at a time, unless it was taken over: each takes memory.
 func (l *Local) report(w http.ResponseWriter, r *http.Request) {
+	if !l.reading.TryLock() {
+		http.Error(w, "one stream of reports at a time", http.StatusConflict)
+		return
+	}
+	defer l.reading.Unlock()
 	for lines := json.NewDecoder(http.MaxBytesReader(w, r.Body, maxReportBytes)); ; {
 		var report tunnel.Report
 		if lines.Decode(&report) != nil {

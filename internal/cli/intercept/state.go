@@ -15,8 +15,13 @@ import (
 	"github.com/sonde-operator/sonde/internal/wire/tunnel"
 )
 
-// shownRequests is how many of the last requests a terminal shows.
-const shownRequests = 8
+const (
+	// shownRequests is how many of the last requests a terminal shows.
+	shownRequests = 8
+	// maxPods whose counters are kept, and maxUID bytes of a Pod's UID. The status lists 500 Pods, but a Stowaway that was taken over may
+	// report any number.
+	maxPods, maxUID = 1000, 64
+)
 
 // State is what is known about a running intercept. Its methods may be called at the same time.
 type State struct {
@@ -81,7 +86,8 @@ func (s *State) SetEnding(text string) {
 func (s *State) Add(r *tunnel.Report) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if c, ok := r.Routes[string(s.object.UID)]; ok {
+	_, known := s.counters[r.Pod]
+	if c, ok := r.Routes[string(s.object.UID)]; ok && len(r.Pod) <= maxUID && (known || len(s.counters) < maxPods) {
 		s.counters[r.Pod] = c
 	}
 	s.requests = append(s.requests, r.Requests...)

@@ -6,6 +6,7 @@ import (
 	"context"
 	"net"
 	"sync"
+	"sync/atomic"
 )
 
 // HeaderBytes is the longest header of a request, as in most web servers: a token may have 7 KiB.
@@ -35,10 +36,11 @@ type connection struct {
 	net.Conn
 	listener *Listener
 	host     string
-	number   uint64 // in the order of their acceptance
-	serving  int    // requests of known users
-	received int    // bytes since its last request of a known user
-	held     int    // received, when it began to wait for more
+	number   uint64      // in the order of their acceptance
+	serving  int         // requests of known users
+	known    atomic.Bool // serving is not 0
+	received int         // bytes since its last request of a known user
+	held     int         // received, when it began to wait for more
 }
 
 // Listen returns a Listener that keeps at most limit connections of l open.
@@ -132,12 +134,17 @@ func (l *Listener) remove(c *connection) {
 	}
 }
 
-// Read implements net.Conn.
+// Read implements net.Conn. For known users it does not take the lock, which a flood of connections keeps busy.
 func (c *connection) Read(p []byte) (int, error) {
-	for _, extra := range c.listener.hold(c) {
-		_ = extra.Conn.Close()
+	if !c.known.Load() {
+		for _, extra := range c.listener.hold(c) {
+			_ = extra.Conn.Close()
+		}
 	}
 	n, err := c.Conn.Read(p)
+	if c.known.Load() {
+		return n, err
+	}
 	c.listener.mu.Lock()
 	defer c.listener.mu.Unlock()
 	c.received += n
@@ -178,6 +185,7 @@ func (c *connection) serve(n int) {
 	defer l.mu.Unlock()
 	before := c.serving
 	c.serving += n
+	c.known.Store(c.serving > 0)
 	if _, open := l.open[c]; open {
 		l.held -= c.held
 		switch {

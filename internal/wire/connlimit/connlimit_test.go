@@ -234,3 +234,27 @@ func TestHeld(t *testing.T) {
 	}
 	held(0)
 }
+
+// TestKnownUsersReadWithoutTheLock: a flood of connections keeps the lock busy, and delays no known user.
+func TestKnownUsersReadWithoutTheLock(t *testing.T) {
+	near, far := net.Pipe()
+	t.Cleanup(func() { _, _ = near.Close(), far.Close() })
+	l := Listen(nil, 1)
+	c := &connection{Conn: near, listener: l}
+	l.add(c)
+	defer Serving(Context(t.Context(), c))()
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	read := make(chan error, 1)
+	go func() {
+		_, err := c.Read(make([]byte, 1))
+		read <- err
+	}()
+	_ = far.SetWriteDeadline(time.Now().Add(5 * time.Second))
+	if _, err := far.Write([]byte("x")); err != nil {
+		t.Fatalf("it waits for the lock: %v", err)
+	}
+	if err := <-read; err != nil {
+		t.Error(err)
+	}
+}

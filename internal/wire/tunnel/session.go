@@ -69,11 +69,14 @@ func Handshake(ctx context.Context, conn *tls.Conn) error {
 // Serve answers the streams of a connection until it ends or ctx does. Requests get a context that ends with ctx. It is fastest on a TLS
 // connection above one of Batch.
 func Serve(ctx context.Context, conn net.Conn, h http.Handler, window Window) {
+	serve(ctx, withBatch(conn), h, window)
+}
+
+func serve(ctx context.Context, conn net.Conn, h http.Handler, window Window) {
 	server := &http2.Server{
 		MaxConcurrentStreams: MaxStreams, MaxReadFrameSize: frameSize, MaxUploadBufferPerStream: int32(window), MaxUploadBufferPerConnection: connectionWindow,
 		ReadIdleTimeout: PingInterval, PingTimeout: PingTimeout, WriteByteTimeout: writeTimeout,
 	}
-	conn = withBatch(conn)
 	stop := context.AfterFunc(ctx, func() { _ = conn.Close() }) // ends ServeConn
 	defer stop()
 	server.ServeConn(conn, &http2.ServeConnOpts{

@@ -11,62 +11,74 @@ import (
 // errLargeFrames: the other side's settings ask for larger frames than this package sends.
 var errLargeFrames = errors.New("the peer asks for HTTP/2 frames that are too large")
 
-// smallFrames is a connection whose reads fail when the other side's settings ask for frames larger than frameSize. HTTP/2's client
-// follows such settings, and then holds up to 512 KiB for each stream that sends.
-type smallFrames struct {
-	net.Conn
+// frames follows the frames of one direction of a connection.
+type frames struct {
 	header   [9]byte // of the current frame
 	inHeader int     // its bytes so far
 	left     uint32  // bytes of the payload to come
-	setting  [6]byte
-	inValue  int // bytes of setting so far
 }
 
-// Read implements net.Conn.
-func (s *smallFrames) Read(b []byte) (int, error) {
-	n, err := s.Conn.Read(b)
-	if !s.follow(b[:n]) {
-		return 0, errLargeFrames
-	}
-	return n, err
-}
+func (f *frames) kind() http2.FrameType { return http2.FrameType(f.header[3]) }
 
-// follow returns false if b has a setting that is refused.
-func (s *smallFrames) follow(b []byte) bool {
+func (f *frames) has(flag http2.Flags) bool { return http2.Flags(f.header[4]).Has(flag) }
+
+// follow gives payload the parts of each frame's payload. It returns false as soon as payload does.
+func (f *frames) follow(b []byte, payload func(part []byte, last bool) bool) bool {
 	for len(b) > 0 {
-		if s.inHeader < len(s.header) {
-			n := copy(s.header[s.inHeader:], b)
-			s.inHeader += n
+		if f.inHeader < len(f.header) {
+			n := copy(f.header[f.inHeader:], b)
+			f.inHeader += n
 			b = b[n:]
-			if s.inHeader == len(s.header) {
-				s.left, s.inValue = binary.BigEndian.Uint32(s.header[:])>>8, 0
+			if f.inHeader < len(f.header) {
+				return true
 			}
-		} else {
-			n := min(int(s.left), len(b))
-			if !s.followPayload(b[:n]) {
-				return false
-			}
-			s.left -= uint32(n)
-			b = b[n:]
+			f.left = binary.BigEndian.Uint32(f.header[:]) >> 8
 		}
-		if s.inHeader == len(s.header) && s.left == 0 {
-			s.inHeader = 0
+		n := min(int(f.left), len(b))
+		f.left -= uint32(n)
+		if !payload(b[:n], f.left == 0) {
+			return false
+		}
+		b = b[n:]
+		if f.left == 0 {
+			f.inHeader = 0
 		}
 	}
 	return true
 }
 
-func (s *smallFrames) followPayload(b []byte) bool {
-	if http2.FrameType(s.header[3]) != http2.FrameSettings {
+// smallFrames is a connection whose reads fail when the other side's settings ask for frames larger than frameSize. HTTP/2's client
+// follows such settings, and then holds up to 512 KiB for each stream that sends.
+type smallFrames struct {
+	net.Conn
+	frames  frames
+	setting [6]byte
+	inValue int // bytes of setting so far
+}
+
+// Read implements net.Conn.
+func (s *smallFrames) Read(b []byte) (int, error) {
+	n, err := s.Conn.Read(b)
+	if !s.frames.follow(b[:n], s.payload) {
+		return 0, errLargeFrames
+	}
+	return n, err
+}
+
+func (s *smallFrames) payload(part []byte, last bool) bool {
+	if s.frames.kind() != http2.FrameSettings {
 		return true
 	}
-	for _, c := range b {
+	for _, c := range part {
 		s.setting[s.inValue] = c
 		s.inValue = (s.inValue + 1) % len(s.setting)
 		if s.inValue == 0 && http2.SettingID(binary.BigEndian.Uint16(s.setting[:])) == http2.SettingMaxFrameSize &&
 			binary.BigEndian.Uint32(s.setting[2:]) > frameSize {
 			return false
 		}
+	}
+	if last {
+		s.inValue = 0
 	}
 	return true
 }

@@ -123,25 +123,3 @@ type Request struct {
 	// Client reports that the client answered, and not the app.
 	Client bool `json:"client"`
 }
-
-// Status is what Stowaway tells the manager.
-type Status struct {
-	Version    int                      `json:"version"`
-	Generation string                   `json:"generation"`
-	Routes     map[string]RouteStatus   `json:"routes"`
-	Carriers   map[string]CarrierStatus `json:"carriers"`
-}
-
-// RouteStatus is the client's side of a route.
-type RouteStatus struct {
-	Connected bool `json:"connected"`
-	// Heartbeat is when the client last answered; zero if it never connected.
-	Heartbeat time.Time `json:"heartbeat,omitzero"`
-}
-
-// CarrierStatus is a carrier's side, by the UID of its Pod.
-type CarrierStatus struct {
-	Connected bool                `json:"connected"`
-	Steered   []uint16            `json:"steered,omitempty"`
-	Routes    map[string]Counters `json:"routes,omitempty"`
-}
