@@ -287,7 +287,12 @@ func (t *Trace) addProcesses(found []process.Process, began time.Time) error {
 		}
 	}
 	for _, p := range found {
-		t.decoder.AddProcess(p.PID, func(fd int32) bool { return kept.Has(uint32(p.PID), fd) })
+		t.decoder.AddProcess(p.PID, func(fd int32) bool {
+			if kept.IsBeyond(uint32(p.PID), fd) {
+				t.unnamed = 1
+			}
+			return kept.Has(uint32(p.PID), fd)
+		})
 	}
 	return t.doubt()
 }

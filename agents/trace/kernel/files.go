@@ -21,6 +21,8 @@ const (
 // KeptFiles are the descriptors of the Pod's processes that stay open in a new program: they have no close-on-exec flag.
 type KeptFiles struct {
 	all map[filesOf]uint64
+	// from has the first descriptor that was not looked at of processes with large tables, which may have none there.
+	from map[uint32]uint32
 	// More says that there are descriptors beyond these.
 	More bool
 }
@@ -34,6 +36,12 @@ func (k *KeptFiles) Has(pid uint32, fd int32) bool {
 	return k.all[filesOf{pid, uint32(fd) - n}]>>n&1 != 0
 }
 
+// IsBeyond reports whether an open descriptor was not looked at, because its number is too high.
+func (k *KeptFiles) IsBeyond(pid uint32, fd int32) bool {
+	from, large := k.from[pid]
+	return large && uint32(fd) >= from
+}
+
 // KeptFiles returns the descriptors that stay open in a new program. It needs Config.Files. If it takes longer than within, its
 // error is iterator.ErrSlow, and the result has the descriptors that were found in this time.
 func (p *Program) KeptFiles(within time.Duration) (KeptFiles, error) {
@@ -42,7 +50,7 @@ func (p *Program) KeptFiles(within time.Duration) (KeptFiles, error) {
 
 // readKeptFiles reads no further than what it keeps.
 func readKeptFiles(r io.Reader) (KeptFiles, error) {
-	found := KeptFiles{all: map[filesOf]uint64{}}
+	found := KeptFiles{all: map[filesOf]uint64{}, from: map[uint32]uint32{}}
 	var one KeptFile
 	kept, ofProcess := 0, 0
 	for pid := uint32(0); ; {
@@ -59,7 +67,9 @@ func readKeptFiles(r io.Reader) (KeptFiles, error) {
 		n := bits.OnesCount64(one.Open)
 		ofProcess += n
 		switch {
-		case n == 0 || ofProcess > maxKeptOfProcess:
+		case n == 0:
+			found.from[pid] = one.First
+		case ofProcess > maxKeptOfProcess:
 			found.More = true
 		case kept+n > maxKeptFiles:
 			found.More = true

@@ -93,6 +93,8 @@ func TestReadKeptFiles(t *testing.T) {
 		pid, fd  uint32
 		wantHas  bool
 		wantMore bool
+		// wantBeyond: it was not looked at.
+		wantBeyond bool
 	}{
 		"few":                           {files: files(7, 3), pid: 7, fd: 2, wantHas: true},
 		"beyond the last":               {files: files(7, 3), pid: 7, fd: 3},
@@ -102,13 +104,18 @@ func TestReadKeptFiles(t *testing.T) {
 		"more of a process":             {files: files(7, maxKeptOfProcess+1), pid: 7, fd: maxKeptOfProcess, wantMore: true},
 		"another process after it":      {files: slices.Concat(files(7, maxKeptOfProcess+9), files(8, 1)), pid: 8, wantHas: true, wantMore: true},
 		"more of all processes":         {files: many, pid: last.Pid, fd: last.First, wantMore: true},
-		"a table that is too large":     {files: append(files(7, 3), KeptFile{Pid: 7, First: 1 << 14}), pid: 7, fd: 2, wantHas: true, wantMore: true},
+		"before the end of a look":      {files: append(files(7, 3), KeptFile{Pid: 7, First: 1 << 14}), pid: 7, fd: 1<<14 - 1},
+		"beyond the end of a look":      {files: append(files(7, 3), KeptFile{Pid: 7, First: 1 << 14}), pid: 7, fd: 1 << 14, wantBeyond: true},
+		"beyond that of another one":    {files: append(files(7, 3), KeptFile{Pid: 7, First: 1 << 14}), pid: 8, fd: 1 << 14},
 	} {
 		t.Run(name, func(t *testing.T) {
 			b := unsafe.Slice((*byte)(unsafe.Pointer(&tc.files[0])), len(tc.files)*int(unsafe.Sizeof(tc.files[0])))
 			got, err := readKeptFiles(bytes.NewReader(b))
 			if has := got.Has(tc.pid, int32(tc.fd)); err != nil || has != tc.wantHas || got.More != tc.wantMore {
 				t.Errorf("has %d of %d: %t, more: %t, %v; want %t and %t", tc.fd, tc.pid, has, got.More, err, tc.wantHas, tc.wantMore)
+			}
+			if beyond := got.IsBeyond(tc.pid, int32(tc.fd)); beyond != tc.wantBeyond {
+				t.Errorf("%d of %d was not looked at: %t, want %t", tc.fd, tc.pid, beyond, tc.wantBeyond)
 			}
 			if got.Has(9999, 0) {
 				t.Error("it has a descriptor of a process without any")
