@@ -32,8 +32,8 @@ func Excess() int {
 // the other methods may be called by others.
 type Flow struct {
 	reading atomic.Bool
-	// left is when the last read ended, or when the flow began. full is when the first one ended of those in a row that filled their buffers. In ns since
-	// 1970; 0 if there was none.
+	// left is when the last read ended, or when the flow began. full is when the first one ended of those in a row that filled
+	// their buffers. In ns since 1970; 0 if there was none.
 	left, full, moved atomic.Int64
 }
 
