@@ -357,20 +357,22 @@ func TestPodOfAnotherRequest(t *testing.T) {
 	}
 }
 
-// TestPodsThatTheStatusDoesNotList checks that a request is not taken for complete by the Pods that fit into its status.
+// TestPodsThatTheStatusDoesNotList checks that the condition counts all Pods of the target, and not only those that the status lists.
 func TestPodsThatTheStatusDoesNotList(t *testing.T) {
-	q := intercepting("a")
-	status := &tunnel.Status{Routes: map[string]tunnel.RouteStatus{"uid-a": {Connected: true, Heartbeat: noon}}, Carriers: map[string]tunnel.CarrierStatus{}}
-	for n := range maxPods + 1 {
-		pod := podNamed(fmt.Sprintf("web-%03d", n), nil)
-		q.pods = append(q.pods, pod)
-		status.Carriers[string(pod.GetUID())] = tunnel.CarrierStatus{Connected: n < maxPods, Steered: []uint16{8080}}
-	}
-	o := &observation{requests: []*request{q}, stowaway: up, status: status}
-	statusOf(q, o, planFor(o, ceiling.Limits{}, noon), &actions{}, noon)
-	c := apimeta.FindStatusCondition(q.Status.Conditions, sondev1.ConditionIntercepted)
-	if c.Status != metav1.ConditionFalse || c.Message != "500 of 501 Pods" {
-		t.Errorf("condition %+v", c)
+	for active, want := range map[int]metav1.ConditionStatus{maxPods: metav1.ConditionFalse, maxPods + 1: metav1.ConditionTrue} {
+		q := intercepting("a")
+		status := &tunnel.Status{Routes: map[string]tunnel.RouteStatus{"uid-a": {Connected: true, Heartbeat: noon}}, Carriers: map[string]tunnel.CarrierStatus{}}
+		for n := range maxPods + 1 {
+			pod := podNamed(fmt.Sprintf("web-%03d", n), nil)
+			q.pods = append(q.pods, pod)
+			status.Carriers[string(pod.GetUID())] = tunnel.CarrierStatus{Connected: n < active, Steered: []uint16{8080}}
+		}
+		o := &observation{requests: []*request{q}, stowaway: up, status: status}
+		statusOf(q, o, planFor(o, ceiling.Limits{}, noon), &actions{}, noon)
+		c := apimeta.FindStatusCondition(q.Status.Conditions, sondev1.ConditionIntercepted)
+		if c.Status != want || c.Message != fmt.Sprintf("%d of 501 Pods", active) {
+			t.Errorf("condition %+v, want %s with %d Pods", c, want, active)
+		}
 	}
 }
 

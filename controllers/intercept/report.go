@@ -89,14 +89,19 @@ func statusOf(q *request, o *observation, p *plan, done *actions, now time.Time)
 	}
 	ready := stowawayCondition(s, o, set)
 	connected := ready && clientCondition(q, o, set)
+	routed, active := p.routedPods(q), 0
 	for _, pod := range q.pods {
+		e := podEntry(q, o, p, done, pod, routed[string(pod.GetUID())])
+		if e.Active {
+			active++
+		}
 		if len(s.Pods) < maxPods {
-			s.Pods = append(s.Pods, podEntry(q, o, p, done, pod))
+			s.Pods = append(s.Pods, e)
 		}
 	}
-	active := podsCondition(q, set)
+	podsCondition(q, active, set)
 	switch {
-	case active && connected:
+	case active > 0 && connected:
 		s.Phase = sondev1.InterceptActive
 	case s.Phase == sondev1.InterceptActive || s.Phase == sondev1.InterceptLost:
 		s.Phase = sondev1.InterceptPending
@@ -159,8 +164,21 @@ func clientCondition(q *request, o *observation, set func(string, metav1.Conditi
 	return false
 }
 
-// podEntry describes one Pod of the target.
-func podEntry(q *request, o *observation, p *plan, done *actions, pod *slim.Pod) sondev1.InterceptPod {
+// routedPods has the UIDs of the Pods that a request is to intercept. Another request may have the others, and the same port of them.
+func (p *plan) routedPods(q *request) map[string]bool {
+	routed := map[string]bool{}
+	for i := range p.routes {
+		if p.routes[i].ID == string(q.UID) {
+			for _, uid := range p.routes[i].Pods {
+				routed[uid] = true
+			}
+		}
+	}
+	return routed
+}
+
+// podEntry describes one Pod of the target; routed: the request is to intercept it.
+func podEntry(q *request, o *observation, p *plan, done *actions, pod *slim.Pod, routed bool) sondev1.InterceptPod {
 	uid := pod.GetUID()
 	e := sondev1.InterceptPod{Name: pod.GetName(), UID: string(uid), Node: pod.Node()}
 	if c := o.carriers[uid]; c != nil {
@@ -180,8 +198,6 @@ func podEntry(q *request, o *observation, p *plan, done *actions, pod *slim.Pod)
 		return e
 	}
 	status := o.status.Carriers[string(uid)]
-	// Another request may have the Pod and its port, while this one waits for a limit.
-	routed := p.excluded[uid] == "" && p.waiting[q.UID][uid] == ""
 	e.Active = routed && status.Connected && slices.Contains(status.Steered, uint16(q.Spec.TargetContainerPort)) //nolint:gosec // the schema bounds it
 	if e.Active {
 		e.Message = ""
@@ -234,15 +250,12 @@ func (c *carrier) waiting() string {
 	return "the carrier is starting"
 }
 
-// podsCondition reports whether at least one Pod is intercepted, and writes whether all are.
-func podsCondition(q *request, set func(string, metav1.ConditionStatus, string, string)) bool {
-	active, problem, excluded := 0, "", 0
+// podsCondition writes whether all Pods are intercepted, of which so many are active. The status may list only some of them.
+func podsCondition(q *request, active int, set func(string, metav1.ConditionStatus, string, string)) {
+	problem, excluded := "", 0
 	for i := range q.Status.Pods {
 		e := &q.Status.Pods[i]
-		switch {
-		case e.Active:
-			active++
-		case problem == "" && e.Message != "":
+		if problem == "" && e.Message != "" {
 			problem = "Pod " + e.Name + ": " + e.Message
 		}
 		if !e.Active && e.Job == "" && e.Message != "" {
@@ -266,7 +279,6 @@ func podsCondition(q *request, set func(string, metav1.ConditionStatus, string, 
 		}
 		set(sondev1.ConditionIntercepted, metav1.ConditionFalse, sondev1.ReasonCarriersStarting, text.Ellipsis(counted, maxMessage))
 	}
-	return active > 0
 }
 
 // summary is the note of a transition's event.
