@@ -690,7 +690,8 @@ int sonde_tasks(struct bpf_iter__task *ctx)
 	return 0;
 }
 
-#define MAX_FILE_WORDS 256	/* of a process's table of files: the verifier follows each, and their output fits into the kernel's buffer */
+/* Words of a process's table of files. The verifier follows the loop for each, and their output fits into the kernel's buffer. */
+#define MAX_FILE_WORDS 256
 
 /*
  * /proc/PID/fdinfo has the flag, too. But to read it there makes the kernel ask the file itself for more: an epoll then polls the

@@ -468,8 +468,8 @@ func TestShortCaptureAtTCX(t *testing.T) {
 
 // Many captures of a Pod begin and end at the same time. None is a gap in another one.
 //
-// A capture that has no CPU for seconds takes others for a program that came and went (docs/security.md). So a gap counts only if
-// this process had a CPU; otherwise fewer captures run, and fewer at a time.
+// A capture that has no CPU for seconds takes captures that began and ended in that time for foreign programs (docs/security.md). So if
+// this process had no CPU, the test begins again with fewer captures at a time. A gap with three at a time always fails it.
 func TestManyCapturesAtTCX(t *testing.T) {
 	t.Parallel()
 	needTCX(t)
@@ -511,7 +511,7 @@ func manyCaptures(t *testing.T, captures, atOnce int) (results []Result) {
 	return results
 }
 
-// watchStalls returns a function that ends the watch, and returns for how long at most this process had no CPU meanwhile.
+// watchStalls begins to watch whether this process gets a CPU. end returns the longest time for which it did not.
 func watchStalls() (end func() time.Duration) {
 	const tick = 50 * time.Millisecond
 	done, longest := make(chan struct{}), make(chan time.Duration)

@@ -89,7 +89,7 @@ func (s *server) carrierHandler(c *carrier, own *connection) http.Handler {
 
 // refuse answers a carrier so that the request holds nothing any more.
 func refuse(w http.ResponseWriter, r *http.Request, status int, reason string) {
-	_ = r.Body.Close() // frees what has arrived, which the server otherwise keeps until the handler returns
+	_ = r.Body.Close() // frees the bytes that have arrived; the server would keep them until the handler returns
 	w.Header().Set(tunnel.HeaderReason, reason)
 	w.WriteHeader(status)
 }

@@ -33,7 +33,8 @@ type server struct {
 	heard time.Time
 	// heartbeats of routes whose clients have gone.
 	heartbeats map[string]time.Time
-	// streams are all of them: those of a client that has gone last until their carriers have taken what the client had sent.
+	// streams has each stream until its memory is free. A stream can outlive its client's session: it holds what the client has sent
+	// until its carrier has read that.
 	streams map[*stream]struct{}
 	// opened counts the streams of each namespace's Pods.
 	opened map[string]int

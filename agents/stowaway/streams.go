@@ -24,7 +24,7 @@ const (
 	maxSessionStreams   = 2048 // of one client
 	// openTimeout is how long a client may take to connect to its destination. The client gives up after 5 s.
 	openTimeout = 10 * time.Second
-	// endTimeout is how long a stream that was ended may hold its memory. After it, its carrier's connection takes no bytes.
+	// endTimeout is how long a stream may hold its memory after relieve has ended it. If it takes longer, its carrier does not read.
 	endTimeout = 2 * time.Second
 	maxReason  = 1 << 10
 	maxValue   = 256 // of a header of a stream
@@ -298,10 +298,10 @@ type load struct {
 	waiting, quiet map[string][]memory.Waiter[*stream]
 	// held in bytes by those that wait, and by those that relieve has ended.
 	held map[string]int
-	// ending is what those that were ended will have freed within endTimeout. It counts for their own namespace only: others may end
-	// theirs late on purpose.
+	// ending in bytes is what the streams of a namespace that relieve has ended free within endTimeout. It spares other streams of
+	// that namespace only: its Pods and clients can delay the end on purpose.
 	ending map[string]int
-	// stuck are those that were ended before.
+	// stuck are the streams that relieve ended longer ago than endTimeout.
 	stuck []*stream
 }
 
@@ -334,8 +334,8 @@ func (l *load) add(st *stream, now time.Time, short bool) {
 	}
 }
 
-// disconnectStuck closes the connections of carriers whose streams do not end: a stream's handler waits until its carrier has taken what is
-// before its end. It returns their number. The caller holds the lock.
+// disconnectStuck closes the connections of the carriers that have these streams. A stream does not end before its carrier has read
+// what was sent to it, and a carrier that was taken over may never read. It returns the number of carriers. The caller holds the lock.
 func (s *server) disconnectStuck(streams []*stream) (n int) {
 	for _, st := range streams {
 		if c := s.carriers[st.pod]; c != nil && c.connections.any() {

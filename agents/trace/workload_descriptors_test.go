@@ -35,7 +35,7 @@ func inherited() {
 	os.Exit(0)
 }
 
-// Descriptors of flipWorkload: those of its two files, and those that are one of them at a time.
+// Descriptors of flipWorkload: two that stay open, one for each of its files, and those that it points to one of the files in turn.
 const (
 	flipOne, flipOther = 100, 101
 	flipFirst, flips   = 200, 200

@@ -38,14 +38,6 @@ struct net___nf {
 	struct netns_nf nf;
 };
 
-struct net_device___vlan {
-	void *vlan_info;
-};
-
-struct sk_buff___vlan {
-	struct net_device___vlan *dev;
-};
-
 struct sock_reuseport {
 	void *prog;
 };
@@ -458,11 +450,11 @@ static __always_inline __u32 slot_by_ipv6(struct __sk_buff *skb, __u32 at)
  */
 static __always_inline bool is_of_other_vlan(struct __sk_buff *skb)
 {
-	struct sk_buff___vlan *b = 0;
+	struct sk_buff___device *b = 0;
 
 	if (!skb->vlan_present || !(skb->vlan_tci & VLAN_NUMBER))
 		return false;
-	if (!bpf_core_field_exists(((struct net_device___vlan *)0)->vlan_info))
+	if (!bpf_core_field_exists(((struct net_device___in *)0)->vlan_info))
 		return true;
 	bpf_probe_read_kernel(&b, sizeof(b), &skb);
 	return !BPF_CORE_READ(b, dev, vlan_info);
@@ -557,16 +549,14 @@ static __always_inline __u32 unknown_slot(void)
 static __always_inline void count_outcome(struct ring *ring, __u32 slot)
 {
 	__u32 i = slot < FIRST_GROUP ? slot : REASON_SHARED;
-	__u32 cpu;
+	__u32 cpu = bpf_get_smp_processor_id();
 	__u64 *counts;
 
 	if (slot >= FIRST_PROCESS) {
 		ring->counter++;
 		return;
 	}
-	cpu = bpf_get_smp_processor_id();
 	counts = bpf_map_lookup_elem(&outcomes, &cpu);
-
 	if (counts)
 		counts[i & (FIRST_GROUP - 1)]++;
 	if (DOUBTFUL >> (i & (FIRST_GROUP - 1)) & 1)

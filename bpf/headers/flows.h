@@ -111,12 +111,13 @@ struct sock___flow {
 	} __sk_common;
 };
 
-struct net_device___nf {
+struct net_device___in {
 	void *nf_hooks_ingress;
+	void *vlan_info;
 };
 
 struct sk_buff___device {
-	struct net_device___nf *dev;
+	struct net_device___in *dev;
 };
 
 #pragma clang attribute pop
@@ -201,7 +202,7 @@ static __always_inline bool has_ingress_rules(struct __sk_buff *skb)
 {
 	struct sk_buff___device *s = 0;
 
-	if (!bpf_core_field_exists(((struct net_device___nf *)0)->nf_hooks_ingress))
+	if (!bpf_core_field_exists(((struct net_device___in *)0)->nf_hooks_ingress))
 		return false;
 	if (bpf_rdonly_cast && bpf_cast_to_kern_ctx) {
 		s = bpf_cast_to_kern_ctx(skb);

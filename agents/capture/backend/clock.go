@@ -10,7 +10,7 @@ import (
 // Interval is how often counters are read and pending packets are written while packets arrive.
 const Interval = 100 * time.Millisecond
 
-// CheckInterval is how often a capture checks what is attached to an interface.
+// CheckInterval is how often a capture checks which programs an interface has.
 const CheckInterval = time.Second
 
 // IsQuiet reports whether the last packet arrived so long ago that all packets are written. Both times are of

@@ -77,8 +77,8 @@ func (s *source) check() (attached, whole bool, err error) {
 	return s.attached.check()
 }
 
-// keepFor returns how long programs must stay attached that have been so for a time. Then it must be called again. Zero means that they
-// may be detached. It makes a check if some are missing.
+// keepFor returns how much longer the programs must stay attached, given for how long they have been. Zero means that they may be
+// detached; otherwise call it again after that time. While fewer than minChecks were made, each call makes one.
 func (s *source) keepFor(attached time.Duration) time.Duration {
 	switch {
 	case attached > maxAttached:

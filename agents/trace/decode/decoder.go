@@ -227,7 +227,7 @@ func (d *Decoder) decodeCall(c *Call, e *kernel.Record, p *processState, out *tr
 	}
 	d.path = append(d.path[:0], located...)
 	out.Path = d.path
-	located = d.surely(c, e, located)
+	located = d.certainName(c, e, located)
 	switch {
 	case use.untracked:
 	case c.Group == GroupNetwork:
@@ -237,10 +237,10 @@ func (d *Decoder) decodeCall(c *Call, e *kernel.Record, p *processState, out *tr
 	}
 }
 
-// surely returns the name that a call gives to a descriptor or the working directory; empty, and counted, if the kernel may not have
-// made the call. If seccomp answers a call, a process of the Pod has chosen its result. Then it is not measured, as a call that began
-// before the trace. Servers often wait in accept then.
-func (d *Decoder) surely(c *Call, e *kernel.Record, name string) string {
+// certainName returns the name that a call gives to a descriptor or the working directory. It returns an empty one, and counts it, if
+// seccomp may have answered the call: then the kernel has not made it, and a process of the Pod has chosen its result. Such a call has
+// no duration. Nor has one that began before the trace, which is why accept keeps its name: servers often wait in it at that time.
+func (d *Decoder) certainName(c *Call, e *kernel.Record, name string) string {
 	measured := !d.timed || e.Uring != nil || e.Head.Duration > 0
 	failed := e.Head.Ret < 0 && e.Head.Ret != -int64(unix.EINPROGRESS)
 	if name == "" || measured || failed || !c.changesFiles() {

@@ -6,9 +6,9 @@ import (
 	"github.com/sonde-operator/sonde/agents/trace/kernel"
 )
 
-// Doubt notes what a record changes that is older than the moment when the state of its process was read from /proc: the names
-// there are not those of earlier events. read is that moment, in nanoseconds since boot. It must see all such records before
-// Decode sees the first one.
+// Doubt notes which descriptors a record changes, and whether it changes the working directory. The record is older than the reading
+// of its process's state from /proc, so the names that were read there are not those of earlier events. read is when that was, in
+// nanoseconds since boot. Call Doubt for all such records before the first call of Decode.
 func (d *Decoder) Doubt(e *kernel.Record, read uint64) {
 	p := d.resolver.processes[e.Head.Pid]
 	if p == nil || e.TCP != nil {
@@ -83,7 +83,7 @@ func (p *processState) settle(at uint64) {
 	}
 }
 
-// forgetDoubtful forgets what is not known of the parent of a process at the moment of the fork.
+// forgetDoubtful forgets the doubtful files of a new process: which ones its parent had at the fork is not known.
 func (p *processState) forgetDoubtful() {
 	for fd, f := range p.files.all() {
 		if f.doubtful {

@@ -104,9 +104,9 @@ func TestReadKeptFiles(t *testing.T) {
 		"more of a process":             {files: files(7, maxKeptOfProcess+1), pid: 7, fd: maxKeptOfProcess, wantMore: true},
 		"another process after it":      {files: slices.Concat(files(7, maxKeptOfProcess+9), files(8, 1)), pid: 8, wantHas: true, wantMore: true},
 		"more of all processes":         {files: many, pid: last.Pid, fd: last.First, wantMore: true},
-		"before the end of a look":      {files: append(files(7, 3), KeptFile{Pid: 7, First: 1 << 14}), pid: 7, fd: 1<<14 - 1},
-		"beyond the end of a look":      {files: append(files(7, 3), KeptFile{Pid: 7, First: 1 << 14}), pid: 7, fd: 1 << 14, wantBeyond: true},
-		"beyond that of another one":    {files: append(files(7, 3), KeptFile{Pid: 7, First: 1 << 14}), pid: 8, fd: 1 << 14},
+		"not beyond what was looked at": {files: append(files(7, 3), KeptFile{Pid: 7, First: 1 << 14}), pid: 7, fd: 1<<14 - 1},
+		"beyond what was looked at":     {files: append(files(7, 3), KeptFile{Pid: 7, First: 1 << 14}), pid: 7, fd: 1 << 14, wantBeyond: true},
+		"beyond it of another process":  {files: append(files(7, 3), KeptFile{Pid: 7, First: 1 << 14}), pid: 8, fd: 1 << 14},
 	} {
 		t.Run(name, func(t *testing.T) {
 			b := unsafe.Slice((*byte)(unsafe.Pointer(&tc.files[0])), len(tc.files)*int(unsafe.Sizeof(tc.files[0])))
