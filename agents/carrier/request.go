@@ -98,7 +98,7 @@ func (c *conn) send(up *upstream, n int, whole bool) bool {
 	c.mu.Unlock()
 	c.in.skip(n)
 	if ended { // it ended while it was not known whether it had taken the request
-		c.upstreamEnded(up, up.endedBy, nil)
+		c.upstreamEnded(up, up.endedBy, up.held)
 	}
 	if closing {
 		c.close(false)

@@ -1,6 +1,7 @@
 package carrier
 
 import (
+	"bytes"
 	"errors"
 	"io"
 )
@@ -224,6 +225,7 @@ func (c *conn) upstreamEnded(up *upstream, err error, held []byte) {
 	case c.raw == up:
 		lingering := c.discard || c.final
 		c.mu.Unlock()
+		c.writeHeld(up, held)
 		switch {
 		case !regular:
 			c.close(true)
@@ -241,19 +243,25 @@ func (c *conn) upstreamEnded(up *upstream, err error, held []byte) {
 		if mirror { // as the peer would see it without a carrier
 			c.close(false)
 		}
-	case x.sending:
-		c.mu.Unlock() // send decides
+	case x.sending: // send decides
+		up.held = bytes.Clone(held)
+		c.mu.Unlock()
 	default:
 		c.mu.Unlock()
 		c.exchangeEnded(up, regular, held)
 	}
 }
 
+// writeHeld sends the start of a head that the app did not complete. The peer has read it without a carrier, too.
+func (c *conn) writeHeld(up *upstream, held []byte) {
+	if up.app() && len(held) > 0 {
+		_, _ = c.down.Write(held) // fails if the peer has gone, which the other goroutine handles
+	}
+}
+
 // exchangeEnded handles the end of an upstream in the middle of an exchange. The response is never continued from elsewhere.
 func (c *conn) exchangeEnded(up *upstream, regular bool, held []byte) {
-	if up.app() && len(held) > 0 {
-		_, _ = c.down.Write(held)
-	}
+	c.writeHeld(up, held)
 	c.mu.Lock()
 	x := &c.exchange
 	whole := x.answered || regular && x.response.final && x.response.body.kind == untilClose

@@ -20,9 +20,11 @@ type upstream struct {
 	route *route
 	// flow of a client's bytes. What the peer does not take piles up in this process, up to tunnel.Near.
 	flow memory.Flow
-	// ended: nothing more can be read; endedBy is why. detached: the conn uses it no more. The conn's mu guards them.
+	// ended: nothing more can be read; endedBy is why. held are bytes of a head that is not complete, if it ended while a request was being
+	// sent. detached: the conn uses it no more. The conn's mu guards them.
 	ended    bool
 	endedBy  error
+	held     []byte
 	detached bool
 }
 
