@@ -1,11 +1,12 @@
 package carrier
 
-// Classes of the bytes of a head (RFC 9110, section 5.6.2, and RFC 9112, section 3).
+// Classes of the bytes of a head (RFC 9110, section 5.6.2, and RFC 9112, section 3), and of a host name with the underscore that some have.
 const (
 	tokenByte = 1 << iota
 	targetByte
 	valueByte
 	hexByte
+	hostByte
 )
 
 var class = classes()
@@ -23,6 +24,9 @@ func classes() (c [256]byte) {
 	}
 	for _, b := range "0123456789abcdefABCDEF" {
 		c[b] |= hexByte
+	}
+	for _, b := range "-._0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ" {
+		c[b] |= hostByte
 	}
 	return c
 }

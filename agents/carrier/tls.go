@@ -60,13 +60,16 @@ func clientHello(b []byte) (records []byte, decided bool) {
 }
 
 // serverName returns the name that a ClientHello asks for; empty if it asks for none. crypto/tls parses it, and refuses the connection to
-// itself then.
+// itself then. It accepts bytes that no host name has. They count as no name, because a NUL would end the name for an app written in C.
 func serverName(records []byte) string {
 	var name string
 	_ = tls.Server(hello{bytes.NewReader(records)}, &tls.Config{GetConfigForClient: func(h *tls.ClientHelloInfo) (*tls.Config, error) { //nolint:gosec // nothing is served
 		name = h.ServerName
 		return nil, errSeen
 	}}).Handshake() //nolint:noctx // it only reads memory
+	if !all(name, hostByte) {
+		return ""
+	}
 	return name
 }
 

@@ -36,6 +36,7 @@ func TestServerName(t *testing.T) {
 	}
 	for name, want := range map[string]string{
 		"shop.example": "shop", "SHOP.example": "shop", "other.example": "all", "shop.example.org": "app", "": "app", "127.0.0.1": "app",
+		"a\x00.example": "app", "a b.example": "app", "ä.example": "app",
 	} {
 		for _, split := range []bool{false, true} {
 			if got := dial(name, split); got != want {
@@ -53,7 +54,7 @@ func TestServerName(t *testing.T) {
 	if got, _ := readAll(c); got != "" {
 		t.Errorf("half a hello is answered with %q", got)
 	}
-	await(t, "the app's connections", func() bool { return f.newReport().Routes["shop"].Passed == 7 })
+	await(t, "the app's connections", func() bool { return f.newReport().Routes["shop"].Passed == 13 })
 
 	f.setRoutes(shop, whole("rest"))
 	f.awaitRoutes(t, 2)
@@ -151,6 +152,7 @@ func FuzzServerName(f *testing.F) {
 	whole := newHello(f)
 	f.Add(whole, uint16(len(whole)/2))
 	f.Add(records(whole[5:], 100), uint16(200))
+	f.Add(bytes.Replace(whole, []byte("shop.example"), []byte("sh\x00\x02exam le"), 1), uint16(0))
 	f.Add([]byte{recordHandshake, 3, 1, 0, 0}, uint16(0))
 	f.Fuzz(func(t *testing.T, b []byte, at uint16) {
 		hello, decided := clientHello(b)
