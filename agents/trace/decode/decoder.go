@@ -55,6 +55,12 @@ func New(cfg Config) *Decoder {
 	}
 }
 
+// LookAhead gives the decoder the recorded events that it has not decoded yet. It then knows what a process has changed before its state
+// was read from /proc, which is later than the process's first event.
+func (d *Decoder) LookAhead(ahead Ahead) {
+	d.resolver.late = func(pid uint32, p *processState) { d.doubtLate(ahead, pid, p, kernel.BootTime()) }
+}
+
 // Start sets the clock of events, when the trace begins.
 func (d *Decoder) Start() { d.clock.set() }
 
