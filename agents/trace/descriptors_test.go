@@ -132,6 +132,23 @@ func TestCallThatSeccompAnswers(t *testing.T) {
 	}
 }
 
+// Descriptors have names only in a trace that records what changes them, and shows them.
+func TestTracesWithNamesOfFiles(t *testing.T) {
+	for name, tc := range map[string]struct {
+		cfg  Config
+		want bool
+	}{
+		"files":            {Config{Groups: []decode.Group{decode.GroupProcess, decode.GroupFile}}, true},
+		"sockets":          {Config{Groups: []decode.Group{decode.GroupNetwork}}, true},
+		"neither":          {Config{Groups: []decode.Group{decode.GroupProcess, decode.GroupMemory, decode.GroupSignal}}, false},
+		"slow calls alone": {Config{Groups: decode.AllGroups(), MinLatency: time.Millisecond}, false},
+	} {
+		if got := tc.cfg.namesFiles(); got != tc.want {
+			t.Errorf("%s: %t, want %t", name, got, tc.want)
+		}
+	}
+}
+
 // Seccomp answers the first call of a program. The execve that has started it has no end, and is not the beginning of that call.
 func TestFirstCallThatSeccompAnswers(t *testing.T) {
 	pod := newTestPod(t)

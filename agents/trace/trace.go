@@ -70,9 +70,9 @@ func (c *Config) network() bool {
 	return c.Flap == nil && slices.Contains(c.Groups, decode.GroupNetwork)
 }
 
-// namesFiles reports whether events have the paths of descriptors.
+// namesFiles reports whether events have the paths of descriptors. If short calls are left out, it is not known what a descriptor is.
 func (c *Config) namesFiles() bool {
-	return slices.ContainsFunc(c.Groups, func(g decode.Group) bool {
+	return c.MinLatency == 0 && slices.ContainsFunc(c.Groups, func(g decode.Group) bool {
 		return g == decode.GroupFile || g == decode.GroupIO || g == decode.GroupNetwork
 	})
 }
@@ -233,6 +233,7 @@ func (t *Trace) attach(cgroup kernel.Cgroup, found []process.Process) error {
 	if found, err = t.selectProcesses(found); err != nil {
 		return err
 	}
+	t.decoder.ReadFiles(t.cfg.namesFiles() || cfg.Tracepoints.UringMissing())
 	t.decoder.Start()
 	if err := t.program.Attach(); err != nil {
 		return err

@@ -61,6 +61,11 @@ func (d *Decoder) LookAhead(ahead Ahead) {
 	d.resolver.late = func(pid uint32, p *processState) { d.doubtLate(ahead, pid, p, kernel.BootTime()) }
 }
 
+// ReadFiles sets whether the decoder reads the open files of processes, as it does by default. A trace needs them for their names and for
+// Rings. To read the name of a file, the kernel holds the file for a moment. If its process closes it then, the kernel releases it in
+// the probe.
+func (d *Decoder) ReadFiles(on bool) { d.resolver.withoutFiles = !on }
+
 // Start sets the clock of events, when the trace begins.
 func (d *Decoder) Start() { d.clock.set() }
 

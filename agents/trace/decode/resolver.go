@@ -46,6 +46,8 @@ type resolver struct {
 	refused int
 	// late, if not nil, is called with a process whose state was read at one of its events (Decoder.LookAhead).
 	late func(pid uint32, p *processState)
+	// withoutFiles: no open files are read (Decoder.ReadFiles).
+	withoutFiles bool
 }
 
 // processState of the target.
@@ -189,6 +191,9 @@ func (r *resolver) readAny(pid uint32) *processState {
 	cwd, _ := os.Readlink(r.path(pid, "cwd"))
 	p.enter(cwd)
 	p.container = r.containerOf(pid)
+	if r.withoutFiles {
+		return p
+	}
 	dir, err := os.Open(r.path(pid, "fd"))
 	if err != nil {
 		return p
