@@ -235,6 +235,31 @@ func TestMoveInAFloodIsAGap(t *testing.T) {
 	}
 }
 
+// The note on a flood is in the account, and the first one of those that are no gap, also if a target has made many interfaces that
+// cannot be captured: the message has no room for the notes of all.
+func TestNotesDoNotHideAFlood(t *testing.T) {
+	s := newSession(&Config{}, record.CreateFile)
+	skip := func(from, to int, gap bool) {
+		for i := from; i < to; i++ {
+			s.skip(&links.Link{Index: i + 1, Name: fmt.Sprint("odd", i)}, "odd", gap)
+		}
+	}
+	skip(0, 2*maxNotes, false)
+	s.noteUnnoticed()
+	s.noteUnnoticed()
+	skip(2*maxNotes, 3*maxNotes, false)
+	skip(3*maxNotes, 3*maxNotes+1, true)
+	s.rec.Publish()
+	a := s.Account()
+	if len(a.Interfaces) == 0 || a.Interfaces[0].Name != unnoticed {
+		t.Errorf("%d notes, the first is %+v", len(a.Interfaces), a.Interfaces[:min(1, len(a.Interfaces))])
+	}
+	same := func(i record.InterfaceAccount) bool { return i.Name == unnoticed }
+	if rest := slices.DeleteFunc(a.Interfaces, same); len(rest) < maxNotes-1 || len(rest) > maxNotes+1 {
+		t.Errorf("%d other notes", len(rest))
+	}
+}
+
 // A target can hide an interface that comes and goes in a flood of messages. The account says that there may have been one.
 func TestInterfaceThatComesAndGoesInAFlood(t *testing.T) {
 	t.Parallel()

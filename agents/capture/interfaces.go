@@ -128,13 +128,16 @@ func at(why string) string { return why + " (" + time.Now().UTC().Format(time.RF
 // unnoticed is the name in the note on interfaces that may have come and gone. No interface has a blank in its name.
 const unnoticed = "unnoticed interfaces"
 
-// noteUnnoticed notes once that interfaces may have come and gone. That is no gap: most floods of changes are of those that stay.
+// noteUnnoticed notes once that interfaces may have come and gone. That is no gap: most floods of changes are of those that stay. The
+// note is the first one, because a target can make as many skipped interfaces as it likes: the account cuts their notes.
 func (s *session) noteUnnoticed() {
 	known := func(a record.InterfaceAccount) bool { return a.Name == unnoticed }
 	if s.cfg.NodeNetwork || slices.ContainsFunc(s.rec.Skipped, known) {
 		return
 	}
-	s.skip(&links.Link{Name: unnoticed, Index: -1}, at("too many changes at a time to know whether other interfaces came and went, whose packets are missing"), false)
+	why := at("too many changes at a time to know whether other interfaces came and went, whose packets are missing")
+	s.cfg.Log.Warn("Interfaces may have come and gone", "reason", why)
+	s.rec.Skipped = slices.Insert(s.rec.Skipped, 0, record.InterfaceAccount{Name: unnoticed, Index: -1, Note: why})
 }
 
 // listed compares the sources with a new listing, after the kernel could not report each change: an interface may have left, or
