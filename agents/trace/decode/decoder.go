@@ -228,7 +228,7 @@ func (d *Decoder) decodeCall(c *Call, e *kernel.Record, p *processState, out *tr
 			dir = int32(n)
 		case located != "":
 		case a.Kind == ArgPath:
-			located = d.locateArgument(e, min(paths, 2)-1, p, dir, one.Text)
+			located = d.locateArgument(c, i, e, min(paths, 2)-1, p, dir, one.Text)
 		case a.Kind == ArgFD && !use.fixed && d.hasName(c, e):
 			located = p.name(int32(n))
 		}
@@ -261,7 +261,7 @@ func (d *Decoder) certainName(c *Call, e *kernel.Record, name string) string {
 	case unix.SYS_ACCEPT, unix.SYS_ACCEPT4, unix.SYS_CLOSE:
 		return name
 	case unix.SYS_FCNTL:
-		if cmd := e.Numbers[1]; cmd != unix.F_DUPFD && cmd != unix.F_DUPFD_CLOEXEC && cmd != unix.F_SETFD {
+		if cmd := uint32(e.Numbers[1]); cmd != unix.F_DUPFD && cmd != unix.F_DUPFD_CLOEXEC && cmd != unix.F_SETFD {
 			return name
 		}
 	}
@@ -301,13 +301,24 @@ func pair(b []byte) (first, second int32, ok bool) {
 	return int32(binary.NativeEndian.Uint32(b)), int32(binary.NativeEndian.Uint32(b[4:])), true
 }
 
-// locateArgument returns the absolute path that is the nth path among a call's arguments; empty if it could not be read, or if
-// its base is unknown.
-func (d *Decoder) locateArgument(e *kernel.Record, n int, p *processState, dir int32, text []byte) string {
-	if [2]uint16{e.Head.First, e.Head.Second}[n] == 0 {
+// locateArgument returns the absolute path that is an argument of a call, the nth path among them; empty if it could not be read, or if
+// its base is unknown. The text of a symbolic link is no path that the call concerns.
+func (d *Decoder) locateArgument(c *Call, argument int, e *kernel.Record, n int, p *processState, dir int32, text []byte) string {
+	if [2]uint16{e.Head.First, e.Head.Second}[n] == 0 || c.Args[argument].Name == linkText {
 		return ""
 	}
-	return d.locate(p, dir, d.strings.get(text))
+	name := d.strings.get(text)
+	if c.Number == unix.SYS_OPENAT2 && isInRoot(e.Address) {
+		name = "." + path.Clean("/"+name)
+	}
+	return d.locate(p, dir, name)
+}
+
+// isInRoot reports whether openat2's struct open_how makes the directory the root of the path (RESOLVE_IN_ROOT). It is unknown for an
+// operation of an io_uring, and where the memory could not be read.
+func isInRoot(how []byte) bool {
+	const at = 16
+	return len(how) >= at+8 && binary.NativeEndian.Uint64(how[at:])&unix.RESOLVE_IN_ROOT != 0
 }
 
 // locate returns the absolute path that a call names; empty if its base is unknown.
@@ -336,17 +347,7 @@ func (d *Decoder) track(c *Call, e *kernel.Record, p *processState, located stri
 	case unix.SYS_CHDIR, unix.SYS_FCHDIR:
 		p.enter(located)
 	case unix.SYS_CLOSE_RANGE:
-		for fd, f := range p.files.all() {
-			if uint64(fd) < e.Numbers[0] || uint64(fd) > e.Numbers[1] {
-				continue
-			}
-			if e.Numbers[2]&unix.CLOSE_RANGE_CLOEXEC != 0 {
-				f.cloexec = true
-				p.files.set(fd, f)
-			} else {
-				p.files.forget(fd)
-			}
-		}
+		trackCloseRange(e, p)
 	case unix.SYS_FCNTL:
 		trackFcntl(e, p, located)
 	case unix.SYS_DUP3:
@@ -356,8 +357,28 @@ func (d *Decoder) track(c *Call, e *kernel.Record, p *processState, located stri
 	case unix.SYS_OPENAT2:
 		p.opened(ret, located, closesOnExec(e.Address))
 	default:
-		if c.returnsFD {
+		if c.returnsFD && !copiesToItself(c, e) {
 			p.opened(ret, located, c.Name == "open" && e.Numbers[1]&unix.O_CLOEXEC != 0)
+		}
+	}
+}
+
+// copiesToItself reports whether dup2 leaves a descriptor as it is.
+func copiesToItself(c *Call, e *kernel.Record) bool {
+	return c.Name == "dup2" && int32(e.Numbers[0]) == int32(e.Numbers[1])
+}
+
+// trackCloseRange notes which descriptors are closed. The kernel ignores the upper half of each number.
+func trackCloseRange(e *kernel.Record, p *processState) {
+	first, last := uint32(e.Numbers[0]), uint32(e.Numbers[1])
+	for fd, f := range p.files.all() {
+		switch {
+		case uint32(fd) < first || uint32(fd) > last:
+		case e.Numbers[2]&unix.CLOSE_RANGE_CLOEXEC != 0:
+			f.cloexec = true
+			p.files.set(fd, f)
+		default:
+			p.files.forget(fd)
 		}
 	}
 }
@@ -369,9 +390,9 @@ func closesOnExec(how []byte) bool {
 }
 
 func trackFcntl(e *kernel.Record, p *processState, located string) {
-	switch e.Numbers[1] {
+	switch command := uint32(e.Numbers[1]); command { // the kernel ignores the upper half
 	case unix.F_DUPFD, unix.F_DUPFD_CLOEXEC:
-		p.opened(int32(e.Head.Ret), located, e.Numbers[1] == unix.F_DUPFD_CLOEXEC)
+		p.opened(int32(e.Head.Ret), located, command == unix.F_DUPFD_CLOEXEC)
 	case unix.F_SETFD:
 		p.opened(int32(e.Numbers[0]), located, e.Numbers[2]&unix.FD_CLOEXEC != 0)
 	}
