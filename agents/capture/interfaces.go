@@ -137,7 +137,18 @@ func (s *session) noteUnnoticed() {
 	}
 	why := at("too many changes at a time to know whether other interfaces came and went, whose packets are missing")
 	s.cfg.Log.Warn("Interfaces may have come and gone", "reason", why)
+	s.unskip(otherInterfaces)
+	if len(s.rec.Skipped) >= maxNotes {
+		for i, a := range slices.Backward(s.rec.Skipped) {
+			if !a.Gap { // one of those is always in the account
+				s.rec.Skipped = slices.Delete(s.rec.Skipped, i, i+1)
+				s.unlisted++
+				break
+			}
+		}
+	}
 	s.rec.Skipped = slices.Insert(s.rec.Skipped, 0, record.InterfaceAccount{Name: unnoticed, Index: -1, Note: why})
+	s.noteOthers()
 }
 
 // listed compares the sources with a new listing, after the kernel could not report each change: an interface may have left, or
@@ -379,6 +390,11 @@ func (s *session) skip(l *links.Link, why string, gap bool) {
 	} else {
 		s.unlisted++
 	}
+	s.noteOthers()
+}
+
+// noteOthers counts the skipped interfaces without a note. The caller has removed an earlier count.
+func (s *session) noteOthers() {
 	if s.unlisted > 0 {
 		s.rec.Skipped = append(s.rec.Skipped, record.InterfaceAccount{Name: otherInterfaces, Index: -1, Note: fmt.Sprintf("skipped %d times", s.unlisted)})
 	}
