@@ -200,8 +200,14 @@ struct {
 /* Records that found no room in rare, by kind. */
 __u64 rare_lost[MAX_KINDS] = {};
 
+/*
+ * The last call that a thread has begun. Some calls end without sonde_exit noticing it, such as an execve that succeeds, and one of 32
+ * bits. The next call that ends may then be one that seccomp has answered, and has no beginning: its number tells.
+ */
 struct call_start {
 	__u64 time;
+	__u32 call;	/* MAX_CALLS if it is one of 32 bits */
+	__u32 spare;
 };
 
 struct {
@@ -528,7 +534,7 @@ int BPF_PROG(sonde_exit, struct pt_regs *regs, long ret)
 		struct call_start *b = bpf_task_storage_get(&call_starts, t, 0, 0);
 
 		now = bpf_ktime_get_boot_ns();
-		if (b && b->time) {
+		if (b && b->time && b->call == call) {
 			duration = now - b->time;
 			b->time = 0;
 			/*
@@ -591,8 +597,10 @@ int BPF_PROG(sonde_enter, struct pt_regs *regs, long id)
 	if (!in_pod(g) || !is_wanted(t, g))
 		return 0;
 	b = bpf_task_storage_get(&call_starts, t, 0, BPF_LOCAL_STORAGE_GET_F_CREATE);
-	if (b)
+	if (b) {
 		b->time = bpf_ktime_get_boot_ns();
+		b->call = is_compat(t, regs) ? MAX_CALLS : id;
+	}
 	return 0;
 }
 

@@ -235,6 +235,31 @@ func TestMoveInAFloodIsAGap(t *testing.T) {
 	}
 }
 
+// The note on a flood is in the account, and the first one of those that are no gap, also if a target has made many interfaces that
+// cannot be captured: the message has no room for the notes of all.
+func TestNotesDoNotHideAFlood(t *testing.T) {
+	s := newSession(&Config{}, record.CreateFile)
+	skip := func(from, to int, gap bool) {
+		for i := from; i < to; i++ {
+			s.skip(&links.Link{Index: i + 1, Name: fmt.Sprint("odd", i)}, "odd", gap)
+		}
+	}
+	skip(0, maxNotes-1, false)
+	skip(maxNotes, maxNotes+1, true) // the last note
+	s.noteUnnoticed()
+	s.noteUnnoticed()
+	skip(maxNotes+1, 2*maxNotes, false)
+	s.rec.Publish()
+	a := s.Account()
+	if len(a.Interfaces) != maxNotes+1 || a.Interfaces[0].Name != unnoticed {
+		t.Errorf("%d notes, want %d; the first is %+v", len(a.Interfaces), maxNotes+1, a.Interfaces[:min(1, len(a.Interfaces))])
+	}
+	same := func(i record.InterfaceAccount) bool { return i.Name == unnoticed }
+	if gaps(&a) == "" || slices.ContainsFunc(a.Interfaces[1:], same) {
+		t.Errorf("the gap or another note is missing: %+v", a.Interfaces)
+	}
+}
+
 // A target can hide an interface that comes and goes in a flood of messages. The account says that there may have been one.
 func TestInterfaceThatComesAndGoesInAFlood(t *testing.T) {
 	t.Parallel()

@@ -128,13 +128,27 @@ func at(why string) string { return why + " (" + time.Now().UTC().Format(time.RF
 // unnoticed is the name in the note on interfaces that may have come and gone. No interface has a blank in its name.
 const unnoticed = "unnoticed interfaces"
 
-// noteUnnoticed notes once that interfaces may have come and gone. That is no gap: most floods of changes are of those that stay.
+// noteUnnoticed notes once that interfaces may have come and gone. That is no gap: most floods of changes are of those that stay. The
+// note is the first one, because a target can make as many skipped interfaces as it likes: the account cuts their notes.
 func (s *session) noteUnnoticed() {
 	known := func(a record.InterfaceAccount) bool { return a.Name == unnoticed }
 	if s.cfg.NodeNetwork || slices.ContainsFunc(s.rec.Skipped, known) {
 		return
 	}
-	s.skip(&links.Link{Name: unnoticed, Index: -1}, at("too many changes at a time to know whether other interfaces came and went, whose packets are missing"), false)
+	why := at("too many changes at a time to know whether other interfaces came and went, whose packets are missing")
+	s.cfg.Log.Warn("Interfaces may have come and gone", "reason", why)
+	s.unskip(otherInterfaces)
+	if len(s.rec.Skipped) >= maxNotes {
+		for i, a := range slices.Backward(s.rec.Skipped) {
+			if !a.Gap { // one of those is always in the account
+				s.rec.Skipped = slices.Delete(s.rec.Skipped, i, i+1)
+				s.unlisted++
+				break
+			}
+		}
+	}
+	s.rec.Skipped = slices.Insert(s.rec.Skipped, 0, record.InterfaceAccount{Name: unnoticed, Index: -1, Note: why})
+	s.noteOthers()
 }
 
 // listed compares the sources with a new listing, after the kernel could not report each change: an interface may have left, or
@@ -376,6 +390,11 @@ func (s *session) skip(l *links.Link, why string, gap bool) {
 	} else {
 		s.unlisted++
 	}
+	s.noteOthers()
+}
+
+// noteOthers counts the skipped interfaces without a note. The caller has removed an earlier count.
+func (s *session) noteOthers() {
 	if s.unlisted > 0 {
 		s.rec.Skipped = append(s.rec.Skipped, record.InterfaceAccount{Name: otherInterfaces, Index: -1, Note: fmt.Sprintf("skipped %d times", s.unlisted)})
 	}

@@ -102,6 +102,33 @@ func TestCommand(t *testing.T) {
 	}
 }
 
+// A process of the command begins to be recorded, opens a file, and changes its working directory and a descriptor at once. The probe
+// reads /proc some milliseconds later. No earlier call has a path from there.
+func TestCommandThatChangesItsWorkingDirectory(t *testing.T) {
+	t.Parallel()
+	pod := newTestPod(t)
+	shell := copyProgram(t, "/bin/sh", "a-changing-tool")
+	h := pod.hold(t, "", shell, "-c", `: <mine; cd /; exec 7</etc/group 8</etc/passwd; : <etc/hostname; /bin/sleep 0.5`)
+	if err := os.WriteFile(filepath.Join(h.cmd.Dir, "mine"), nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	r := start(t, &Config{PodUID: pod.uid, Groups: []decode.Group{decode.GroupFile}, Command: &kernel.Command{Name: filepath.Base(shell)}})
+	h.run()
+	paths := map[string]string{}
+	for _, l := range r.stop() {
+		if l.Call == "openat" {
+			paths[l.arg("pathname")] = l.Path
+		}
+	}
+	mine, seen := paths["mine"]
+	if !seen || mine != "" && mine != filepath.Join(h.cmd.Dir, "mine") {
+		t.Errorf("mine was opened: %t, as %q", seen, mine)
+	}
+	if got := paths["etc/hostname"]; got != "/etc/hostname" {
+		t.Errorf("etc/hostname was opened as %q", got)
+	}
+}
+
 // Processes of the command that run when the trace begins are recorded with all threads, and with their children on request.
 func TestRunningCommand(t *testing.T) {
 	t.Parallel()

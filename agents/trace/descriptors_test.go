@@ -132,6 +132,47 @@ func TestCallThatSeccompAnswers(t *testing.T) {
 	}
 }
 
+// Descriptors have names only in a trace that records what changes them, and shows them.
+func TestTracesWithNamesOfFiles(t *testing.T) {
+	for name, tc := range map[string]struct {
+		cfg  Config
+		want bool
+	}{
+		"files":            {Config{Groups: []decode.Group{decode.GroupProcess, decode.GroupFile}}, true},
+		"sockets":          {Config{Groups: []decode.Group{decode.GroupNetwork}}, true},
+		"neither":          {Config{Groups: []decode.Group{decode.GroupProcess, decode.GroupMemory, decode.GroupSignal}}, false},
+		"slow calls alone": {Config{Groups: decode.AllGroups(), MinLatency: time.Millisecond}, false},
+	} {
+		if got := tc.cfg.namesFiles(); got != tc.want {
+			t.Errorf("%s: %t, want %t", name, got, tc.want)
+		}
+	}
+}
+
+// Seccomp answers the first call of a program. The execve that has started it has no end, and is not the beginning of that call.
+func TestFirstCallThatSeccompAnswers(t *testing.T) {
+	pod := newTestPod(t)
+	h := pod.hold(t, "", compile(t, "answered.c", "-nostdlib", "-static", "-fno-stack-protector"))
+	r := start(t, &Config{PodUID: pod.uid, Groups: []decode.Group{decode.GroupFile, decode.GroupProcess}, Durations: true})
+	h.run()
+	seen := 0
+	for _, l := range r.stop() {
+		switch {
+		case l.Call == "chdir" && l.arg("pathname") == "/etc":
+			if seen++; l.LatencyNs != nil || l.Ret == nil || *l.Ret != 0 {
+				t.Errorf("a call that the kernel has not made: %+v", l)
+			}
+		case l.Call == "openat" && l.arg("pathname") == "shop":
+			if seen++; l.Path != "" {
+				t.Errorf("the path %s, to which the process has never gone", l.Path)
+			}
+		}
+	}
+	if a := r.result.Account; seen != 2 || a.Unnamed == 0 {
+		t.Errorf("%d of 2 calls, %+v", seen, a)
+	}
+}
+
 // A process changes its descriptors while the trace begins. No call has the path of the file that a descriptor became only later.
 func TestDescriptorsThatChangeWhileTheTraceBegins(t *testing.T) {
 	pod := newTestPod(t)

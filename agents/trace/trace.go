@@ -70,9 +70,9 @@ func (c *Config) network() bool {
 	return c.Flap == nil && slices.Contains(c.Groups, decode.GroupNetwork)
 }
 
-// namesFiles reports whether events have the paths of descriptors.
+// namesFiles reports whether events have the paths of descriptors. If short calls are left out, it is not known what a descriptor is.
 func (c *Config) namesFiles() bool {
-	return slices.ContainsFunc(c.Groups, func(g decode.Group) bool {
+	return c.MinLatency == 0 && slices.ContainsFunc(c.Groups, func(g decode.Group) bool {
 		return g == decode.GroupFile || g == decode.GroupIO || g == decode.GroupNetwork
 	})
 }
@@ -233,6 +233,7 @@ func (t *Trace) attach(cgroup kernel.Cgroup, found []process.Process) error {
 	if found, err = t.selectProcesses(found); err != nil {
 		return err
 	}
+	t.decoder.ReadFiles(t.cfg.namesFiles() || cfg.Tracepoints.UringMissing())
 	t.decoder.Start()
 	if err := t.program.Attach(); err != nil {
 		return err
@@ -297,15 +298,31 @@ func (t *Trace) addProcesses(found []process.Process, began time.Time) error {
 	return t.doubt()
 }
 
-// doubt tells the decoder what the processes have changed before their state was read: calls are recorded already.
+// doubt tells the decoder what the processes have changed before their state was read: calls are recorded already. The state of later
+// processes is read at their first event.
 func (t *Trace) doubt() error {
 	read := kernel.BootTime()
 	for _, r := range t.program.Rings {
-		if err := r.Ahead(read, func(e *kernel.Record) { t.decoder.Doubt(e, read) }); err != nil {
+		_, err := r.Ahead(read, func(e *kernel.Record) bool {
+			t.decoder.Doubt(e, read)
+			return true
+		})
+		if err != nil {
 			return err
 		}
 	}
+	t.decoder.LookAhead(t.ahead)
 	return nil
+}
+
+// ahead visits the records of all rings that were not decoded yet. A malformed one ends the trace when its turn comes.
+func (t *Trace) ahead(until uint64, visit func(*kernel.Record) bool) bool {
+	for _, r := range t.program.Rings {
+		if all, err := r.Ahead(until, visit); !all || err != nil {
+			return false
+		}
+	}
+	return true
 }
 
 // Close detaches the trace and frees its memory.

@@ -36,7 +36,7 @@ struct bound {
 	__u8 state;
 	__u8 reuse;	/* SO_REUSEADDR or SO_REUSEPORT: such a port can have other sockets, and a program that chooses */
 	__u32 device;
-	__u32 spare;
+	__u32 hash;	/* of a TCP connection: of its addresses and ports. IPv6 addresses are elsewhere */
 };
 
 struct flow_key {
@@ -67,6 +67,7 @@ struct {
 
 struct sock_common___flow {
 	__u64 skc_addrpair;
+	unsigned int skc_hash;
 	__u32 skc_portpair;
 	unsigned short skc_family;
 	volatile unsigned char skc_state;
@@ -141,24 +142,27 @@ static __always_inline void read_bound(struct bound *b, __u64 address)
 	b->state = BPF_CORE_READ(s, skc_state);
 	b->reuse = BPF_CORE_READ_BITFIELD_PROBED(s, skc_reuse) || BPF_CORE_READ_BITFIELD_PROBED(s, skc_reuseport);
 	b->device = BPF_CORE_READ(s, skc_bound_dev_if);
+	b->hash = BPF_CORE_READ(s, skc_hash);
 }
 
 /*
  * Whether a remembered socket is still as it was. Its options to share a port do not matter any more: is_alone() tells more, and a
- * group that it was not in when it was bound can only come with another socket.
+ * group that it was not in when it was bound can only come with another socket. A socket that is connected anew keeps its cookie, and
+ * its hash alone says that its peer has another IPv6 address.
  */
-static __always_inline bool is_unchanged(struct flow *f)
+static __always_inline bool is_unchanged(struct flow *f, bool ipv4)
 {
 	struct sock_common___flow *s = (void *)f->socket;
 
 	if (bpf_rdonly_cast) {
 		s = CAST(f->socket, struct sock_common___flow);
 		return s->skc_cookie.counter == f->bound.cookie && s->skc_addrpair == f->bound.addresses &&
-		       s->skc_portpair == f->bound.ports && s->skc_state == f->bound.state && !s->skc_bound_dev_if;
+		       s->skc_portpair == f->bound.ports && s->skc_state == f->bound.state && !s->skc_bound_dev_if &&
+		       (ipv4 || s->skc_hash == f->bound.hash);
 	}
 	return BPF_CORE_READ(s, skc_cookie.counter) == f->bound.cookie && BPF_CORE_READ(s, skc_addrpair) == f->bound.addresses &&
 	       BPF_CORE_READ(s, skc_portpair) == f->bound.ports && BPF_CORE_READ(s, skc_state) == f->bound.state &&
-	       !BPF_CORE_READ(s, skc_bound_dev_if);
+	       !BPF_CORE_READ(s, skc_bound_dev_if) && (ipv4 || BPF_CORE_READ(s, skc_hash) == f->bound.hash);
 }
 
 /* Sets the words by which a flow is found. Those of an IPv4 flow are the first two. */
@@ -318,7 +322,7 @@ static __always_inline __u32 recall(struct __sk_buff *skb, struct flow_key *key)
 	f = flow_of(k, key->ipv4);
 	if (!f || !f->socket || f->commits != commits || passes || !is_key(f, k, key->ipv4))
 		return 0;
-	if (!is_unchanged(f) || (key->protocol != IPPROTO_TCP && !is_alone(f->port)))
+	if (!is_unchanged(f, key->ipv4) || (key->protocol != IPPROTO_TCP && !is_alone(f->port)))
 		return 0;
 	if (!f->bound.remote_port)
 		return has_rules(skb, key->ipv4) ? REASON_NETFILTER : slot_by_claim(&f->claimed);

@@ -1,7 +1,9 @@
 package processes
 
 import (
+	"bytes"
 	"fmt"
+	"io"
 	"net"
 	"os"
 	"slices"
@@ -9,6 +11,7 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"golang.org/x/sys/unix"
 
 	"github.com/sonde-operator/sonde/agents/capture/links"
 	"github.com/sonde-operator/sonde/internal/wire/pcapng"
@@ -62,6 +65,77 @@ func TestProcessesWithSocketsAtOneAddress(t *testing.T) {
 			}
 		})
 	}
+}
+
+// A process connects its socket to the peer, and then to another host with the same ports. Packets of the first connection have no
+// receiver then: they do not name the process, although the socket is the same, and connected.
+func TestProcessesOfASocketThatIsConnectedAnew(t *testing.T) {
+	t.Parallel()
+	const other = "fd77::5:0:0:3"
+	w := newWorld(t)
+	podnet.Up(t, w.Peer, "peer0", other+"/64")
+	podnet.Know(t, w.Target, "eth0", podnet.MAC(t, w.Peer, "peer0"), other)
+	serveEcho(t, w.Peer, net.JoinHostPort(other, "9000"))
+	stop := w.start()
+	w.Run(7000, w.Program, "reconnect")
+	late := tcp6Frame(podnet.MAC(t, w.Target, "eth0"), podnet.PeerV6, podnet.TargetV6, 9000, 7000)
+	for end := time.Now().Add(3 * time.Second); time.Now().Before(end); time.Sleep(time.Millisecond) {
+		podnet.SendRaw(t, w.Peer, "peer0", false, slices.Repeat([][]byte{late}, 20)...)
+	}
+	path := stop().Path
+	elsewhere, sent, wrong, sentSince, wrongSince := false, 0, 0, 0, 0
+	sockets.EachPacket(t, path, func(p *pcapng.Packet) {
+		switch out := p.Flags.Direction() == pcapng.Outbound; {
+		case len(p.Data) < 74 || p.Data[20] != unix.IPPROTO_TCP:
+		case out: // what came since the last packet came while the socket was connected to that host
+			if elsewhere = net.IP(p.Data[38:54]).Equal(net.ParseIP(other)); elsewhere {
+				sent, wrong = sent+sentSince, wrong+wrongSince
+			}
+			sentSince, wrongSince = 0, 0
+		case elsewhere && bytes.Equal(p.Data[14:], late[14:]):
+			sentSince++
+			if p.Process.Reason == pcapng.ProcessKnown {
+				wrongSince++
+			}
+		}
+	})
+	if sent == 0 || wrong > 0 {
+		t.Errorf("%d of %d packets without a receiver name a process", wrong, sent)
+	}
+}
+
+// serveEcho answers all that comes over TCP to an address of a namespace.
+func serveEcho(t *testing.T, ns *os.File, addr string) {
+	t.Helper()
+	var l net.Listener
+	err := links.InNetNS(int(ns.Fd()), func() (err error) {
+		l, err = (&net.ListenConfig{}).Listen(t.Context(), "tcp", addr)
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = l.Close() })
+	go func() {
+		for {
+			c, err := l.Accept()
+			if err != nil {
+				return
+			}
+			go func() { _, _ = io.Copy(c, c); _ = c.Close() }()
+		}
+	}()
+}
+
+// tcp6Frame is a segment with a wrong checksum, so that the kernel does not answer it.
+func tcp6Frame(to net.HardwareAddr, from, ip string, fromPort, port uint16) []byte {
+	f := make([]byte, 74)
+	copy(f, to)
+	copy(f[12:], []byte{0x86, 0xdd, 0x60, 0, 0, 0, 0, 20, unix.IPPROTO_TCP, 64})
+	copy(f[22:], net.ParseIP(from).To16())
+	copy(f[38:], net.ParseIP(ip).To16())
+	copy(f[54:], []byte{byte(fromPort >> 8), byte(fromPort), byte(port >> 8), byte(port), 0, 0, 0, 1, 0, 0, 0, 1, 0x50, 0x10, 1, 0, 1, 1})
+	return f
 }
 
 // A packet for an address that is not the Pod's names no process, although a socket for all addresses has its port. The Pod forwards such
@@ -126,22 +200,27 @@ func setForwarding(t *testing.T, target *os.File, on bool) {
 
 // udp6Frame is udpFrame with IPv6.
 func udp6Frame(to net.HardwareAddr, ip string, port uint16) []byte {
+	return udp6FrameFrom(podnet.PeerV6, to, ip, port)
+}
+
+func udp6FrameFrom(from string, to net.HardwareAddr, ip string, port uint16) []byte {
 	f := make([]byte, 70)
 	copy(f, to)
 	copy(f[12:], []byte{0x86, 0xdd, 0x60, 0, 0, 0, 0, 16, 17, 64})
-	copy(f[22:], net.ParseIP(podnet.PeerV6).To16())
+	copy(f[22:], net.ParseIP(from).To16())
 	copy(f[38:], net.ParseIP(ip).To16())
 	copy(f[54:], []byte{0x4e, 0x20, byte(port >> 8), byte(port), 0, 16})
 	return f
 }
 
-// Packets with an address of loopback from elsewhere, and with the tag of a VLAN that the Pod does not have, reach no process: the kernel
-// drops them. But a socket has their port.
+// Packets with an address of loopback from elsewhere, IPv6 packets with an IPv4 address, and packets with the tag of a VLAN that the Pod
+// does not have, reach no process: the kernel drops them. But a socket has their port.
 func TestProcessesOfPacketsThatAreDropped(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	w.Run(7000, w.Program, "any")
 	w.Run(7020, w.Program, "any6")
+	w.Run(7030, w.Program, "mapped")
 	stop := w.start()
 	mac := podnet.MAC(t, w.Target, "eth0")
 	tag := func(vlan byte, frame []byte) []byte {
@@ -152,6 +231,7 @@ func TestProcessesOfPacketsThatAreDropped(t *testing.T) {
 		podnet.SendRaw(t, w.Peer, "peer0", false,
 			udpFrame(mac, podnet.TargetIP, 7002), udpFrame(mac, "127.0.0.1", 7002), tag(0, udpFrame(mac, podnet.TargetIP, 7002)), tag(7, udpFrame(mac, podnet.TargetIP, 7002)),
 			udp6Frame(mac, podnet.TargetV6, 7023), udp6Frame(mac, "::1", 7023), tag(7, udp6Frame(mac, podnet.TargetV6, 7023)),
+			udp6FrameFrom("::ffff:"+podnet.PeerIP, mac, podnet.TargetV6, 7023), udp6Frame(mac, "::ffff:127.0.0.1", 7030),
 		)
 	}
 	path := stop().Path
@@ -162,13 +242,15 @@ func TestProcessesOfPacketsThatAreDropped(t *testing.T) {
 		want[fmt.Sprint(port, " no VLAN: ", pcapng.ProcessNoReceiver)] = each
 	}
 	want[fmt.Sprint(7002, " VLAN 0: ", pcapng.ProcessKnown)] = each
+	want[fmt.Sprint(7023, " no VLAN: ", pcapng.ProcessNoReceiver)] = 2 * each
+	want[fmt.Sprint(7030, " no VLAN: ", pcapng.ProcessNoReceiver)] = each
 	sockets.EachPacket(t, path, func(p *pcapng.Packet) {
 		vlan, data := "no VLAN", p.Data
 		if len(data) > 18 && data[12] == 0x81 {
 			vlan, data = fmt.Sprint("VLAN ", data[15]), slices.Concat(data[:12], data[16:])
 		}
 		ports, ok := sockets.PortsOf(data)
-		if ok && p.Flags.Direction() == pcapng.Inbound && (ports[1] == 7002 || ports[1] == 7023) {
+		if ok && p.Flags.Direction() == pcapng.Inbound && slices.Contains([]uint16{7002, 7023, 7030}, ports[1]) {
 			got[fmt.Sprint(ports[1], " ", vlan, ": ", p.Process.Reason)]++
 		}
 	})

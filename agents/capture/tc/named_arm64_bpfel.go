@@ -32,7 +32,7 @@ type namedFlow struct {
 		State     uint8
 		Reuse     uint8
 		Device    uint32
-		Spare     uint32
+		Hash      uint32
 	}
 	Port uint64
 }

@@ -65,6 +65,9 @@ type Call struct {
 
 func args(list ...Argument) []Argument { return list }
 
+// linkText is the name of the argument that is the text of a symbolic link.
+const linkText = "target"
+
 // Arguments that many calls have.
 var (
 	fd      = Argument{"fd", ArgFD}
@@ -83,6 +86,8 @@ var (
 	mostEvents  = Argument{"nr", ArgOffset}
 	events      = Argument{"events", ArgHex}
 	timeout     = Argument{"timeout", ArgHex}
+
+	linkTarget = Argument{linkText, ArgPath}
 
 	memoryOfProcess = args(
 		Argument{"pid", ArgInt}, Argument{"local_iov", ArgHex}, Argument{"liovcnt", ArgUint}, Argument{"remote_iov", ArgHex},
@@ -115,7 +120,7 @@ var common = []Call{
 	{unix.SYS_RENAMEAT, "renameat", GroupFile, args(Argument{"olddirfd", ArgDir}, Argument{"oldpath", ArgPath}, Argument{"newdirfd", ArgDir}, Argument{"newpath", ArgPath}), false, false},
 	{unix.SYS_MKDIRAT, "mkdirat", GroupFile, args(dir, pathArg, mode), false, false},
 	{unix.SYS_LINKAT, "linkat", GroupFile, args(Argument{"olddirfd", ArgDir}, Argument{"oldpath", ArgPath}, Argument{"newdirfd", ArgDir}, Argument{"newpath", ArgPath}, flags), false, false},
-	{unix.SYS_SYMLINKAT, "symlinkat", GroupFile, args(Argument{"target", ArgPath}, Argument{"newdirfd", ArgDir}, Argument{"linkpath", ArgPath}), false, false},
+	{unix.SYS_SYMLINKAT, "symlinkat", GroupFile, args(linkTarget, Argument{"newdirfd", ArgDir}, Argument{"linkpath", ArgPath}), false, false},
 	{unix.SYS_FCHMODAT, "fchmodat", GroupFile, args(dir, pathArg, mode), false, false},
 	{unix.SYS_FCHMOD, "fchmod", GroupFile, args(fd, mode), false, false},
 	{unix.SYS_FCHOWNAT, "fchownat", GroupFile, args(dir, pathArg, Argument{"owner", ArgInt}, Argument{"group", ArgInt}, flags), false, false},

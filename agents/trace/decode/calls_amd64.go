@@ -24,7 +24,7 @@ var legacy = []Call{
 	{unix.SYS_RENAME, "rename", GroupFile, args(Argument{"oldpath", ArgPath}, Argument{"newpath", ArgPath}), false, false},
 	{unix.SYS_MKDIR, "mkdir", GroupFile, args(pathArg, mode), false, false},
 	{unix.SYS_LINK, "link", GroupFile, args(Argument{"oldpath", ArgPath}, Argument{"newpath", ArgPath}), false, false},
-	{unix.SYS_SYMLINK, "symlink", GroupFile, args(Argument{"target", ArgPath}, Argument{"linkpath", ArgPath}), false, false},
+	{unix.SYS_SYMLINK, "symlink", GroupFile, args(linkTarget, Argument{"linkpath", ArgPath}), false, false},
 	{unix.SYS_CHMOD, "chmod", GroupFile, args(pathArg, mode), false, false},
 	{unix.SYS_CHOWN, "chown", GroupFile, args(pathArg, Argument{"owner", ArgInt}, Argument{"group", ArgInt}), false, false},
 	{unix.SYS_LCHOWN, "lchown", GroupFile, args(pathArg, Argument{"owner", ArgInt}, Argument{"group", ArgInt}), false, false},

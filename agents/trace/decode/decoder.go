@@ -55,6 +55,17 @@ func New(cfg Config) *Decoder {
 	}
 }
 
+// LookAhead gives the decoder the recorded events that it has not decoded yet. It then knows what a process has changed before its state
+// was read from /proc, which is later than the process's first event.
+func (d *Decoder) LookAhead(ahead Ahead) {
+	d.resolver.late = func(pid uint32, p *processState) { d.doubtLate(ahead, pid, p, kernel.BootTime()) }
+}
+
+// ReadFiles sets whether the decoder reads the open files of processes, as it does by default. A trace needs them for their names and for
+// Rings. To read the name of a file, the kernel holds the file for a moment. If its process closes it then, the kernel releases it in
+// the probe.
+func (d *Decoder) ReadFiles(on bool) { d.resolver.withoutFiles = !on }
+
 // Start sets the clock of events, when the trace begins.
 func (d *Decoder) Start() { d.clock.set() }
 
@@ -217,7 +228,7 @@ func (d *Decoder) decodeCall(c *Call, e *kernel.Record, p *processState, out *tr
 			dir = int32(n)
 		case located != "":
 		case a.Kind == ArgPath:
-			located = d.locateArgument(e, min(paths, 2)-1, p, dir, one.Text)
+			located = d.locateArgument(c, i, e, min(paths, 2)-1, p, dir, one.Text)
 		case a.Kind == ArgFD && !use.fixed && d.hasName(c, e):
 			located = p.name(int32(n))
 		}
@@ -250,7 +261,7 @@ func (d *Decoder) certainName(c *Call, e *kernel.Record, name string) string {
 	case unix.SYS_ACCEPT, unix.SYS_ACCEPT4, unix.SYS_CLOSE:
 		return name
 	case unix.SYS_FCNTL:
-		if cmd := e.Numbers[1]; cmd != unix.F_DUPFD && cmd != unix.F_DUPFD_CLOEXEC && cmd != unix.F_SETFD {
+		if cmd := uint32(e.Numbers[1]); cmd != unix.F_DUPFD && cmd != unix.F_DUPFD_CLOEXEC && cmd != unix.F_SETFD {
 			return name
 		}
 	}
@@ -290,13 +301,24 @@ func pair(b []byte) (first, second int32, ok bool) {
 	return int32(binary.NativeEndian.Uint32(b)), int32(binary.NativeEndian.Uint32(b[4:])), true
 }
 
-// locateArgument returns the absolute path that is the nth path among a call's arguments; empty if it could not be read, or if
-// its base is unknown.
-func (d *Decoder) locateArgument(e *kernel.Record, n int, p *processState, dir int32, text []byte) string {
-	if [2]uint16{e.Head.First, e.Head.Second}[n] == 0 {
+// locateArgument returns the absolute path that is an argument of a call, the nth path among them; empty if it could not be read, or if
+// its base is unknown. The text of a symbolic link is no path that the call concerns.
+func (d *Decoder) locateArgument(c *Call, argument int, e *kernel.Record, n int, p *processState, dir int32, text []byte) string {
+	if [2]uint16{e.Head.First, e.Head.Second}[n] == 0 || c.Args[argument].Name == linkText {
 		return ""
 	}
-	return d.locate(p, dir, d.strings.get(text))
+	name := d.strings.get(text)
+	if c.Number == unix.SYS_OPENAT2 && isInRoot(e.Address) {
+		name = "." + path.Clean("/"+name)
+	}
+	return d.locate(p, dir, name)
+}
+
+// isInRoot reports whether openat2's struct open_how makes the directory the root of the path (RESOLVE_IN_ROOT). It is unknown for an
+// operation of an io_uring, and where the memory could not be read.
+func isInRoot(how []byte) bool {
+	const at = 16
+	return len(how) >= at+8 && binary.NativeEndian.Uint64(how[at:])&unix.RESOLVE_IN_ROOT != 0
 }
 
 // locate returns the absolute path that a call names; empty if its base is unknown.
@@ -308,10 +330,11 @@ func (d *Decoder) locate(p *processState, dir int32, name string) string {
 }
 
 // hasName reports whether the name of the call's descriptor is known. If not all calls that change descriptors are
-// recorded, only sockets have names. The kernel ignores the descriptor of an anonymous mapping.
+// recorded, only sockets have names. They have none if short calls are missing: a descriptor may be another connection by now. The
+// kernel ignores the descriptor of an anonymous mapping.
 func (d *Decoder) hasName(c *Call, e *kernel.Record) bool {
 	anonymous := c.Number == unix.SYS_MMAP && e.Numbers[3]&unix.MAP_ANONYMOUS != 0
-	return (d.tracksFiles || c.onSocket()) && !anonymous
+	return (d.tracksFiles || c.onSocket() && d.minLatency == 0) && !anonymous
 }
 
 // track notes how a successful call changed descriptors or the working directory. A close also counts if it has failed: after EIO
@@ -324,17 +347,7 @@ func (d *Decoder) track(c *Call, e *kernel.Record, p *processState, located stri
 	case unix.SYS_CHDIR, unix.SYS_FCHDIR:
 		p.enter(located)
 	case unix.SYS_CLOSE_RANGE:
-		for fd, f := range p.files.all() {
-			if uint64(fd) < e.Numbers[0] || uint64(fd) > e.Numbers[1] {
-				continue
-			}
-			if e.Numbers[2]&unix.CLOSE_RANGE_CLOEXEC != 0 {
-				f.cloexec = true
-				p.files.set(fd, f)
-			} else {
-				p.files.forget(fd)
-			}
-		}
+		trackCloseRange(e, p)
 	case unix.SYS_FCNTL:
 		trackFcntl(e, p, located)
 	case unix.SYS_DUP3:
@@ -344,8 +357,28 @@ func (d *Decoder) track(c *Call, e *kernel.Record, p *processState, located stri
 	case unix.SYS_OPENAT2:
 		p.opened(ret, located, closesOnExec(e.Address))
 	default:
-		if c.returnsFD {
+		if c.returnsFD && !copiesToItself(c, e) {
 			p.opened(ret, located, c.Name == "open" && e.Numbers[1]&unix.O_CLOEXEC != 0)
+		}
+	}
+}
+
+// copiesToItself reports whether dup2 leaves a descriptor as it is.
+func copiesToItself(c *Call, e *kernel.Record) bool {
+	return c.Name == "dup2" && int32(e.Numbers[0]) == int32(e.Numbers[1])
+}
+
+// trackCloseRange notes which descriptors are closed. The kernel ignores the upper half of each number.
+func trackCloseRange(e *kernel.Record, p *processState) {
+	first, last := uint32(e.Numbers[0]), uint32(e.Numbers[1])
+	for fd, f := range p.files.all() {
+		switch {
+		case uint32(fd) < first || uint32(fd) > last:
+		case e.Numbers[2]&unix.CLOSE_RANGE_CLOEXEC != 0:
+			f.cloexec = true
+			p.files.set(fd, f)
+		default:
+			p.files.forget(fd)
 		}
 	}
 }
@@ -357,9 +390,9 @@ func closesOnExec(how []byte) bool {
 }
 
 func trackFcntl(e *kernel.Record, p *processState, located string) {
-	switch e.Numbers[1] {
+	switch command := uint32(e.Numbers[1]); command { // the kernel ignores the upper half
 	case unix.F_DUPFD, unix.F_DUPFD_CLOEXEC:
-		p.opened(int32(e.Head.Ret), located, e.Numbers[1] == unix.F_DUPFD_CLOEXEC)
+		p.opened(int32(e.Head.Ret), located, command == unix.F_DUPFD_CLOEXEC)
 	case unix.F_SETFD:
 		p.opened(int32(e.Numbers[0]), located, e.Numbers[2]&unix.FD_CLOEXEC != 0)
 	}

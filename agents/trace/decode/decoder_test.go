@@ -186,3 +186,80 @@ func TestFailedCloseByAnIOUring(t *testing.T) {
 		})
 	}
 }
+
+// A symbolic link is at its own path: its text is no path of the call, and a relative one starts from the link's directory.
+func TestPathOfASymbolicLink(t *testing.T) {
+	atCwd := int32(unix.AT_FDCWD)
+	for _, text := range []string{"../lib/shop", "/lib/shop"} {
+		d := newTarget(t)
+		d.call(1, unix.SYS_CHDIR, "/home", 0)
+		d.open(1, "/srv", 3)
+		for dir, want := range map[uint64]string{3: "/srv/link", uint64(uint32(atCwd)): "/home/link"} {
+			const link = "link"
+			e := kernel.Record{
+				Head:  &kernel.Head{Kind: uint8(kernel.KindCall), Call: unix.SYS_SYMLINKAT, Pid: 1, Tid: 1, Cgroup: 1, First: uint16(len(text) + 1), Second: uint16(len(link) + 1)},
+				First: []byte(text), Second: []byte(link), Numbers: [6]uint64{0x7000, dir, 0x8000},
+			}
+			if got := string(d.Decode(&e).Path); got != want {
+				t.Errorf("a link with the text %s has the path %q, want %q", text, got, want)
+			}
+		}
+	}
+}
+
+// With RESOLVE_IN_ROOT the directory is the root of the path.
+func TestOpenat2InADirectory(t *testing.T) {
+	for name, tc := range map[string]struct {
+		resolve uint64
+		path    string
+		want    string
+	}{
+		"absolute":                      {0, "/etc/shop", "/etc/shop"},
+		"absolute, in the directory":    {unix.RESOLVE_IN_ROOT, "/etc/shop", "/srv/etc/shop"},
+		"beyond it":                     {unix.RESOLVE_IN_ROOT, "../../etc/shop", "/srv/etc/shop"},
+		"relative, without this flag":   {unix.RESOLVE_NO_SYMLINKS, "../etc/shop", "/etc/shop"},
+		"in a directory without a name": {unix.RESOLVE_IN_ROOT, "/etc/shop", ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			d := newTarget(t)
+			dir := uint64(3)
+			if d.open(1, "/srv", 3); tc.want == "" {
+				dir = 4
+			}
+			how := binary.NativeEndian.AppendUint64(make([]byte, 16), tc.resolve)
+			e := kernel.Record{
+				Head:  &kernel.Head{Kind: uint8(kernel.KindCall), Call: unix.SYS_OPENAT2, Pid: 1, Tid: 1, Cgroup: 1, Ret: 5, First: uint16(len(tc.path) + 1)},
+				First: []byte(tc.path), Address: how, Numbers: [6]uint64{dir, 0x7000, 0x8000, unix.SizeofOpenHow},
+			}
+			if got := string(d.Decode(&e).Path); got != tc.want {
+				t.Errorf("path %q, want %q", got, tc.want)
+			}
+			if got := d.read(1, 5); got != tc.want {
+				t.Errorf("later the path is %q, want %q", got, tc.want)
+			}
+		})
+	}
+}
+
+// The kernel ignores the upper half of a number of 32 bits, which may be anything.
+func TestNumbersOf32Bits(t *testing.T) {
+	const upper = 7 << 32
+	for name, change := range map[string]func(target){
+		"a range":                func(d target) { d.call(1, unix.SYS_CLOSE_RANGE, "", 0, upper|3, upper|3) },
+		"a range up to a number": func(d target) { d.call(1, unix.SYS_CLOSE_RANGE, "", 0, 3, upper|3) },
+		"a flag for exec": func(d target) {
+			d.call(1, unix.SYS_FCNTL, "", 0, 3, upper|unix.F_SETFD, unix.FD_CLOEXEC)
+			d.event(kernel.KindExec, 1, 0)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			d := newTarget(t)
+			d.open(1, "/three", 3)
+			d.open(1, "/four", 4)
+			change(d)
+			if three, four := d.read(1, 3), d.read(1, 4); three != "" || four != "/four" {
+				t.Errorf("the closed file is %q, and the open one %q", three, four)
+			}
+		})
+	}
+}

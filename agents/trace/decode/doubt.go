@@ -10,14 +10,45 @@ import (
 // of its process's state from /proc, so the names that were read there are not those of earlier events. read is when that was, in
 // nanoseconds since boot. Call Doubt for all such records before the first call of Decode.
 func (d *Decoder) Doubt(e *kernel.Record, read uint64) {
-	p := d.resolver.processes[e.Head.Pid]
-	if p == nil || e.TCP != nil {
+	if p := d.resolver.processes[e.Head.Pid]; p != nil {
+		d.doubtRecord(p, e, read)
+	}
+}
+
+// Ahead visits the records that were not decoded yet and are not later than a time, in nanoseconds since boot, until visit returns
+// false. It reports whether it has visited all.
+type Ahead func(until uint64, visit func(*kernel.Record) bool) bool
+
+// maxAhead bounds the records that are looked through for one process: a Pod can start processes all the time.
+const maxAhead = 1 << 12
+
+// doubtLate is Doubt for a process that was read at its first event. If there are too many records to look through, all of its names
+// are doubtful.
+func (d *Decoder) doubtLate(ahead Ahead, pid uint32, p *processState, read uint64) {
+	n := 0
+	whole := ahead(read, func(e *kernel.Record) bool {
+		if n++; n > maxAhead {
+			return false
+		}
+		if e.Head.Pid == pid {
+			d.doubtRecord(p, e, read)
+		}
+		return true
+	})
+	if !whole {
+		p.read, p.cwdDoubtful = read, true
+		p.doubtFiles(0, ^uint32(0))
+	}
+}
+
+func (d *Decoder) doubtRecord(p *processState, e *kernel.Record, read uint64) {
+	if e.TCP != nil {
 		return
 	}
 	p.read = read
 	if kernel.Kind(e.Head.Kind) == kernel.KindUringSubmit {
 		if o := operationOf(int(e.Head.Call)); o != nil && o.changesFiles() {
-			p.doubtFiles(0, ^uint64(0)) // which descriptor it changes is known when it ends
+			p.doubtFiles(0, ^uint32(0)) // which descriptor it changes is known when it ends
 		}
 	} else if c := d.calls[e.Head.Call]; kernel.Kind(e.Head.Kind) == kernel.KindCall && c != nil {
 		p.doubtCall(c, e)
@@ -38,7 +69,7 @@ func (p *processState) doubtCall(c *Call, e *kernel.Record) {
 	case unix.SYS_CLOSE, unix.SYS_CONNECT, unix.SYS_BIND:
 		p.doubt(int32(e.Numbers[0]))
 	case unix.SYS_CLOSE_RANGE:
-		p.doubtFiles(e.Numbers[0], e.Numbers[1])
+		p.doubtFiles(uint32(e.Numbers[0]), uint32(e.Numbers[1]))
 	case unix.SYS_CHDIR, unix.SYS_FCHDIR:
 		p.cwdDoubtful = true
 	case unix.SYS_SOCKETPAIR:
@@ -54,9 +85,9 @@ func (p *processState) doubtCall(c *Call, e *kernel.Record) {
 }
 
 // doubtFiles doubts a range of descriptors.
-func (p *processState) doubtFiles(first, last uint64) {
+func (p *processState) doubtFiles(first, last uint32) {
 	for fd := range p.files.all() {
-		if uint64(fd) >= first && uint64(fd) <= last {
+		if uint32(fd) >= first && uint32(fd) <= last {
 			p.doubt(fd)
 		}
 	}

@@ -4,8 +4,10 @@ import (
 	"encoding/binary"
 	"os"
 	"path/filepath"
+	"slices"
 	"testing"
 
+	"github.com/google/go-cmp/cmp"
 	"golang.org/x/sys/unix"
 
 	"github.com/sonde-operator/sonde/agents/node/process"
@@ -94,6 +96,67 @@ func TestDoubt(t *testing.T) {
 			want("after /proc was read", parent, read, false)
 			d.Decode(&kernel.Record{Head: &kernel.Head{Kind: uint8(kernel.KindFork), Pid: child + 1, Tid: child + 1, Parent: parent, Time: read + 2}})
 			want("in a later child", child+1, read+3, false)
+		})
+	}
+}
+
+// A process whose start was not recorded is read from /proc at its first event, which is some milliseconds old by then. What it has
+// changed in between has its name in /proc only from then on.
+func TestDoubtOfALateProcess(t *testing.T) {
+	const pid = 7
+	record := func(process uint32, time uint64, number uint16, ret int64, numbers ...uint64) *kernel.Record {
+		e := &kernel.Record{Head: &kernel.Head{Kind: uint8(kernel.KindCall), Call: number, Pid: process, Time: time, Ret: ret}}
+		copy(e.Numbers[:], numbers)
+		return e
+	}
+	path := func(d *Decoder, time uint64, fd int32) string {
+		e := record(pid, time, uint16(fstatat), 0, uint64(uint32(fd)))
+		e.First, e.Head.First = []byte("x"), 2
+		return string(d.Decode(e).Path)
+	}
+	at := int32(unix.AT_FDCWD)
+	changes := []*kernel.Record{record(pid, 50, unix.SYS_DUP3, 3, 4, 3), record(pid, 51, unix.SYS_CHDIR, 0)}
+	for name, tc := range map[string]struct {
+		ahead []*kernel.Record
+		want  map[int32]string // before the changes
+	}{
+		"it changes something":             {changes, map[int32]string{3: "", 4: "/four/x", at: ""}},
+		"another process does":             {[]*kernel.Record{record(8, 50, unix.SYS_DUP3, 3, 4, 3)}, map[int32]string{3: "/three/x", 4: "/four/x", at: "/home/x"}},
+		"too many records":                 {slices.Repeat([]*kernel.Record{record(8, 50, unix.SYS_READ, 0, 3)}, maxAhead+1), map[int32]string{3: "", 4: "", at: ""}},
+		"as many as can be looked through": {slices.Repeat([]*kernel.Record{record(8, 50, unix.SYS_READ, 0, 3)}, maxAhead), map[int32]string{3: "/three/x", 4: "/four/x", at: "/home/x"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			proc := t.TempDir()
+			dir := filepath.Join(proc, "7")
+			if err := os.MkdirAll(filepath.Join(dir, "fd"), 0o755); err != nil {
+				t.Fatal(err)
+			}
+			for link, to := range map[string]string{"fd/3": "/three", "fd/4": "/four", "cwd": "/home"} {
+				if err := os.Symlink(to, filepath.Join(dir, link)); err != nil {
+					t.Fatal(err)
+				}
+			}
+			d := New(Config{Node: process.Finder{Root: proc}, Calls: Calls([]Group{GroupFile, GroupIO}), TracksFiles: true})
+			d.LookAhead(func(_ uint64, visit func(*kernel.Record) bool) bool {
+				for _, e := range tc.ahead {
+					if !visit(e) {
+						return false
+					}
+				}
+				return true
+			})
+			got := map[int32]string{}
+			for fd := range tc.want {
+				got[fd] = path(d, 40, fd)
+			}
+			if diff := cmp.Diff(tc.want, got); diff != "" {
+				t.Errorf("paths before (-want +got):\n%s", diff)
+			}
+			for fd, want := range map[int32]string{3: "/three/x", 4: "/four/x", at: "/home/x"} {
+				if got := path(d, kernel.BootTime(), fd); got != want {
+					t.Errorf("later the path from %d is %q, want %q", fd, got, want)
+				}
+			}
 		})
 	}
 }

@@ -44,6 +44,10 @@ type resolver struct {
 	lastPID uint32
 	// refused counts processes that found no room since ended ones were looked for.
 	refused int
+	// late, if not nil, is called with a process whose state was read at one of its events (Decoder.LookAhead).
+	late func(pid uint32, p *processState)
+	// withoutFiles: no open files are read (Decoder.ReadFiles).
+	withoutFiles bool
 }
 
 // processState of the target.
@@ -112,6 +116,9 @@ func (r *resolver) added(pid uint32) *processState {
 		return r.last
 	}
 	p := r.read(pid)
+	if r.late != nil && (p.cwd != "" || p.files.table != nil) {
+		r.late(pid, p)
+	}
 	if !r.remember(pid, p) {
 		r.forgetLast()
 		r.last, r.lastPID = p, pid
@@ -184,6 +191,9 @@ func (r *resolver) readAny(pid uint32) *processState {
 	cwd, _ := os.Readlink(r.path(pid, "cwd"))
 	p.enter(cwd)
 	p.container = r.containerOf(pid)
+	if r.withoutFiles {
+		return p
+	}
 	dir, err := os.Open(r.path(pid, "fd"))
 	if err != nil {
 		return p

@@ -318,3 +318,28 @@ func TestDescriptorsReadAfterAnExec(t *testing.T) {
 		})
 	}
 }
+
+// A trace that names no descriptor reads none: the kernel holds a file while its name is read.
+func TestOpenFilesAreLeftOut(t *testing.T) {
+	proc := t.TempDir()
+	if err := os.MkdirAll(filepath.Join(proc, "7", "fd"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	for link, to := range map[string]string{"cwd": "/home", "fd/3": "/three"} {
+		if err := os.Symlink(to, filepath.Join(proc, "7", link)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, leftOut := range []bool{false, true} {
+		d := New(Config{Node: process.Finder{Root: proc}, Calls: Calls(AllGroups())})
+		d.ReadFiles(!leftOut)
+		d.AddProcess(7, func(int32) bool { return false })
+		p, want := d.resolver.processes[7], "/three"
+		if leftOut {
+			want = ""
+		}
+		if p.cwd != "/home" || p.name(3) != want {
+			t.Errorf("left out: %t: the working directory %q and the file %q, want /home and %q", leftOut, p.cwd, p.name(3), want)
+		}
+	}
+}

@@ -2,9 +2,11 @@ package decode
 
 import (
 	"testing"
+	"time"
 
 	"golang.org/x/sys/unix"
 
+	"github.com/sonde-operator/sonde/agents/node/process"
 	"github.com/sonde-operator/sonde/agents/trace/kernel"
 )
 
@@ -31,5 +33,34 @@ func TestOpenSocketName(t *testing.T) {
 		if got := openSocketName(&s); got != title {
 			t.Errorf("%s, want %s", got, title)
 		}
+	}
+}
+
+// A server waits long for a connection, and not for the next one, which gets the same descriptor. With minLatency only the first accept
+// is recorded. A slow call on the second connection does not name the first one's peer.
+func TestSocketsOfSlowCalls(t *testing.T) {
+	for name, tc := range map[string]struct {
+		minLatency      time.Duration
+		sent, connected string
+	}{
+		"all calls":  {0, "tcp:10.0.0.8:4000", "tcp:10.0.0.9:80"},
+		"slow calls": {time.Millisecond, "", "socket:10.0.0.9:80"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			d := New(Config{Node: process.Finder{Root: t.TempDir()}, Calls: Calls([]Group{GroupIO, GroupNetwork}), Timed: true, MinLatency: tc.minLatency})
+			call := func(number uint16, ret int64, address []byte, numbers ...uint64) string {
+				e := kernel.Record{Head: &kernel.Head{Kind: uint8(kernel.KindCall), Call: number, Pid: 1, Cgroup: 1, Ret: ret, Duration: uint64(time.Second)}, Address: address}
+				copy(e.Numbers[:], numbers)
+				return string(d.Decode(&e).Path)
+			}
+			call(unix.SYS_SOCKET, 3, nil, unix.AF_INET, unix.SOCK_STREAM)
+			call(unix.SYS_ACCEPT4, 5, inet(4000, 10, 0, 0, 8), 3)
+			if got := call(unix.SYS_SENDTO, 1, nil, 5); got != tc.sent {
+				t.Errorf("a call on the descriptor has the path %q, want %q", got, tc.sent)
+			}
+			if got := call(unix.SYS_CONNECT, 0, inet(80, 10, 0, 0, 9), 5); got != tc.connected {
+				t.Errorf("a call with an address has the path %q, want %q", got, tc.connected)
+			}
+		})
 	}
 }

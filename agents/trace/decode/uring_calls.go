@@ -94,7 +94,7 @@ var operations = []operation{
 	35: {Call{unix.SYS_RENAMEAT2, "renameat", GroupFile, args(Argument{"olddirfd", ArgDir}, Argument{"oldpath", ArgPath}, Argument{"newdirfd", ArgDir}, Argument{"newpath", ArgPath}, flags), false, false}, from(entryFD, entryAddr, entryLen, entryOff, entryFlags)},
 	36: {Call{unix.SYS_UNLINKAT, "unlinkat", GroupFile, args(dir, pathArg, flags), false, false}, asPath},
 	37: {Call{unix.SYS_MKDIRAT, "mkdirat", GroupFile, args(dir, pathArg, mode), false, false}, from(entryFD, entryAddr, entryLen)},
-	38: {Call{unix.SYS_SYMLINKAT, "symlinkat", GroupFile, args(Argument{"target", ArgPath}, Argument{"newdirfd", ArgDir}, Argument{"linkpath", ArgPath}), false, false}, from(entryAddr, entryFD, entryOff)},
+	38: {Call{unix.SYS_SYMLINKAT, "symlinkat", GroupFile, args(linkTarget, Argument{"newdirfd", ArgDir}, Argument{"linkpath", ArgPath}), false, false}, from(entryAddr, entryFD, entryOff)},
 	39: {Call{unix.SYS_LINKAT, "linkat", GroupFile, args(Argument{"olddirfd", ArgDir}, Argument{"oldpath", ArgPath}, Argument{"newdirfd", ArgDir}, Argument{"newpath", ArgPath}, flags), false, false}, from(entryFD, entryAddr, entryLen, entryOff, entryFlags)},
 	45: {Call{unix.SYS_SOCKET, "socket", GroupNetwork, args(domain, sockType, protocol), true, false}, from(entryFD, entryOff, entryLen)},
 	47: sendOp("send_zc"),

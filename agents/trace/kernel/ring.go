@@ -25,15 +25,21 @@ func (r Ring) Next(rec *Record) (bool, error) {
 	return true, nil
 }
 
-// Ahead visits the records from the ring's position on that are not later than until, and moves no position.
-func (r Ring) Ahead(until uint64, visit func(*Record)) error {
+// Ahead visits the records from the ring's position on that are not later than until, as long as visit returns true, and moves no
+// position. It reports whether it has visited all.
+func (r Ring) Ahead(until uint64, visit func(*Record) bool) (all bool, err error) {
 	var e Record
 	for ahead := (Ring{r.Ring.Ahead()}); ; ahead.Skip(uint64(e.Head.Size)) {
 		ok, err := ahead.Next(&e)
-		if !ok || e.Head.Time > until {
-			return err
+		if err != nil {
+			return false, err
 		}
-		visit(&e)
+		if !ok || e.Head.Time > until {
+			return true, nil
+		}
+		if !visit(&e) {
+			return false, nil
+		}
 	}
 }
 

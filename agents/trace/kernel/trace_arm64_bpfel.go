@@ -14,8 +14,10 @@ import (
 )
 
 type traceCallStart struct {
-	_    structs.HostLayout
-	Time uint64
+	_     structs.HostLayout
+	Time  uint64
+	Call  uint32
+	Spare uint32
 }
 
 type traceCgroupEntry struct {

@@ -20,6 +20,7 @@
 #include <unistd.h>
 
 #define ECHO_PORT 9000
+#define OTHER_PEER "fd77::5:0:0:3" // its flow has another place in the programs' memory of flows than the peer's
 
 static char *ip[2], *peer[2];
 static int base;
@@ -565,6 +566,42 @@ static void any(int v6)
 	pause();
 }
 
+// Receives at the IPv4 address of loopback, by a socket of IPv6.
+static void mapped(void)
+{
+	ip[1] = "::ffff:127.0.0.1";
+	start(echo_udp, bound(SOCK_DGRAM, 1, base));
+	says(getpid(), base);
+	ready();
+	pause();
+}
+
+// Connects one socket to the peer and to another host in turn, with the same ports.
+static void reconnect(void)
+{
+	struct sockaddr none = { .sa_family = AF_UNSPEC };
+	struct timeval patience = { .tv_usec = 100000 };
+	int fd = bound(SOCK_STREAM, 1, base);
+
+	setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof(patience));
+	says(getpid(), base);
+	ready();
+	for (int turn = 0;; turn = !turn) {
+		socklen_t len;
+		struct sockaddr_storage to = address(turn ? OTHER_PEER : peer[1], ECHO_PORT, &len);
+		char b[100] = "hello";
+
+		if (connect(fd, (void *)&to, len))
+			perror("connect");
+		for (int i = 0; i < 20; i++) {
+			send(fd, b, 5, MSG_NOSIGNAL);
+			recv(fd, b, sizeof(b), 0);
+			usleep(5000);
+		}
+		connect(fd, &none, sizeof(none));
+	}
+}
+
 // Answers one packet, and ends.
 static void once(void)
 {
@@ -842,6 +879,10 @@ int main(int argc, char **argv)
 		any(0);
 	else if (!strcmp(argv[1], "any6"))
 		any(1);
+	else if (!strcmp(argv[1], "mapped"))
+		mapped();
+	else if (!strcmp(argv[1], "reconnect"))
+		reconnect();
 	else if (!strcmp(argv[1], "pass"))
 		pass(SOCK_DGRAM);
 	else if (!strcmp(argv[1], "pass-listener"))
