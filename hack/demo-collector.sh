@@ -54,6 +54,5 @@ for _ in $(seq 60); do
 done
 gone
 run "kubectl$context get deployments,services,secrets,pods,pvc -n $ns"
-say 'To remove the rest:'
-printf '\n$ kubectl%s delete namespace %s\n' "$context" $ns
-how_to_reach
+how_to_reach $ns "kubectl sonde$context doctor"
+how_to_remove "kubectl$context delete namespace $ns"

@@ -43,6 +43,5 @@ run "kubectl get fluentpvcbindings$context -n $ns -o name | sed 's#.*/##' | xarg
 gone() { [ -z "$("${kubectl[@]}" get fluentpvcbindings,pvc,jobs -n $ns -o name)" ]; }
 await gone
 run "kubectl$context get fluentpvcbindings,pvc,jobs -n $ns"
-say 'To remove the rest:'
-printf '\n$ kubectl%s delete namespace %s\n$ kubectl%s delete fluentpvc sonde-demo-logs\n' "$context" $ns "$context"
-how_to_reach
+how_to_reach $ns "kubectl sonde$context doctor"
+how_to_remove "kubectl$context delete namespace $ns" "kubectl$context delete fluentpvc sonde-demo-logs"

@@ -90,6 +90,5 @@ answers 'web-*' -header x-developer=alice
 run "kubectl get interceptrequests -n $ns"
 say 'No Pod was restarted or changed:'
 run "kubectl get pods -n $ns"
-say 'To remove the rest:'
-printf '\n$ kubectl delete namespace %s\n' $ns
-how_to_reach
+how_to_reach $ns "kubectl sonde intercept deploy/web -n $ns --port 8080 --header x-developer=alice"
+how_to_remove "kubectl delete namespace $ns"

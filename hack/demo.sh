@@ -23,12 +23,10 @@ plugin=(bin/kubectl-sonde)
 step "capture deploy/web for 10 s" "${plugin[@]}" capture deploy/web -n sonde-demo --for 10s -o demo.pcapng --force
 printf '\n--- the ten busiest conversations of demo.pcapng\n'
 "${plugin[@]}" conversations demo.pcapng --top 10
-remove="make cluster-down"
+remove="make cluster-down$instance"
 if [ -z "$local_cluster" ]; then
 	remove="kubectl --context $KUBE_CONTEXT delete namespace sonde-demo; make uninstall KUBE_CONTEXT=$KUBE_CONTEXT"
-elif [ "${SONDE_CLUSTER_INSTANCE:-0}" != 0 ]; then
-	remove+=" INSTANCE=$SONDE_CLUSTER_INSTANCE"
 fi
 printf '\nOpen demo.pcapng in Wireshark, or type: tshark -r demo.pcapng\n'
 printf 'The operator and the workload keep running. To remove them: %s\n' "$remove"
-how_to_reach
+how_to_reach sonde-demo "kubectl sonde$context capture deploy/web -n sonde-demo --for 10s"

@@ -21,10 +21,10 @@ reaches() {
 		failed=1
 	fi
 }
-printed=$(root=$work cluster=$cluster local_cluster=1 bash -euc '. hack/demo/prepare.sh; how_to_reach')
+printed=$(root=$work cluster=$cluster local_cluster=1 bash -euc '. hack/demo/prepare.sh; how_to_reach sonde-demo "kubectl sonde$context capture deploy/web"')
 reaches "the end of the demo" "$(grep '^    export' <<<"$printed")"
 reaches "docs/local-cluster.md" "$(grep -m 2 '^    export' docs/local-cluster.md)"
 grep -q how_to_reach hack/demo.sh || { echo "FAIL demo_test: hack/demo.sh does not say how to reach the cluster" >&2; failed=1; }
-printed=$(root=$work KUBE_CONTEXT=other WORKLOAD_IMG=w local_cluster='' bash -euc '. hack/demo/prepare.sh; how_to_reach')
+printed=$(root=$work KUBE_CONTEXT=other WORKLOAD_IMG=w local_cluster='' bash -euc '. hack/demo/prepare.sh; how_to_reach sonde-demo "kubectl sonde$context capture deploy/web"')
 grep -q 'kubectl sonde --context other capture' <<<"$printed" || { printf 'FAIL demo_test: no context in\n%s\n' "$printed" >&2; failed=1; }
 exit $failed

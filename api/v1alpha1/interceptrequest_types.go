@@ -312,6 +312,11 @@ type InterceptRequestStatus struct {
 	// +optional
 	Active bool `json:"active,omitempty"`
 
+	// target as Kind/name, for people.
+	// +optional
+	// +kubebuilder:validation:MaxLength=320
+	Target string `json:"target,omitempty"`
+
 	// stowawayKey is the SHA-256 of Stowaway's public key, in base64. The client refuses a Stowaway with another key.
 	// +optional
 	// +kubebuilder:validation:MaxLength=44
@@ -353,7 +358,7 @@ type InterceptRequestStatus struct {
 // +kubebuilder:subresource:status
 // +kubebuilder:resource:shortName=icpt,categories=sonde
 // +kubebuilder:printcolumn:name="Phase",type=string,JSONPath=`.status.phase`
-// +kubebuilder:printcolumn:name="Target",type=string,JSONPath=`.spec.targetDeployment`
+// +kubebuilder:printcolumn:name="Target",type=string,JSONPath=`.status.target`
 // +kubebuilder:printcolumn:name="Port",type=integer,JSONPath=`.spec.targetContainerPort`
 // +kubebuilder:printcolumn:name="Reason",type=string,JSONPath=`.status.conditions[?(@.type=="Intercepted")].reason`
 // +kubebuilder:printcolumn:name="Expires",type=date,JSONPath=`.status.expires`,priority=1

@@ -370,7 +370,7 @@ func TestPodsThatTheStatusDoesNotList(t *testing.T) {
 		o := &observation{requests: []*request{q}, stowaway: up, status: status}
 		statusOf(q, o, planFor(o, ceiling.Limits{}, noon), &actions{}, noon)
 		c := apimeta.FindStatusCondition(q.Status.Conditions, sondev1.ConditionIntercepted)
-		if c.Status != want || c.Message != fmt.Sprintf("%d of 501 Pods", active) {
+		if c.Status != want || c.Message != fmt.Sprintf("%d of 501 Pods are intercepted", active) {
 			t.Errorf("condition %+v, want %s with %d Pods", c, want, active)
 		}
 	}

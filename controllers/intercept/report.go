@@ -13,6 +13,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	sondev1 "github.com/sonde-operator/sonde/api/v1alpha1"
+	"github.com/sonde-operator/sonde/internal/naming"
 	"github.com/sonde-operator/sonde/internal/operator/pass"
 	"github.com/sonde-operator/sonde/internal/operator/slim"
 	"github.com/sonde-operator/sonde/internal/wire/handover"
@@ -72,6 +73,8 @@ func statusOf(q *request, o *observation, p *plan, done *actions, now time.Time)
 	s := &q.Status
 	s.Expires = new(metav1.NewTime(q.expires))
 	s.Pods = nil
+	_, target := q.AgentTarget()
+	s.Target = naming.Cut(string(target.Kind)+"/"+target.Name, 320)
 	set := func(kind string, status metav1.ConditionStatus, reason, message string) {
 		apimeta.SetStatusCondition(&s.Conditions, metav1.Condition{
 			Type: kind, Status: status, Reason: reason, Message: message, ObservedGeneration: q.Generation, LastTransitionTime: metav1.NewTime(now),
@@ -142,7 +145,7 @@ func stowawayCondition(s *sondev1.InterceptRequestStatus, o *observation, set fu
 		message += ": " + text.Ellipsis(o.stowaway.waiting, maxMessage)
 	}
 	set(sondev1.ConditionStowawayReady, metav1.ConditionFalse, sondev1.ReasonStowawayStarting, message)
-	set(sondev1.ConditionClientConnected, metav1.ConditionUnknown, sondev1.ReasonStowawayStarting, "not known before the cluster's end of the tunnel runs")
+	set(sondev1.ConditionClientConnected, metav1.ConditionUnknown, sondev1.ReasonStowawayStarting, "the developer's machine connects when the cluster's end of the tunnel runs")
 	return false
 }
 
@@ -159,7 +162,7 @@ func clientCondition(q *request, o *observation, set func(string, metav1.Conditi
 		set(sondev1.ConditionClientConnected, metav1.ConditionFalse, sondev1.ReasonClientLost, "the developer's machine does not answer; the app answers requests")
 	default:
 		set(sondev1.ConditionClientConnected, metav1.ConditionFalse, sondev1.ReasonClientAwaited,
-			"the developer's machine is not connected: create requests with kubectl sonde intercept, which connects it")
+			"waiting for the developer's machine: kubectl sonde intercept connects the one on which it runs")
 	}
 	return false
 }
@@ -263,7 +266,7 @@ func podsCondition(q *request, active int, set func(string, metav1.ConditionStat
 		}
 	}
 	all, listed := len(q.pods), len(q.Status.Pods)
-	counted := fmt.Sprintf("%d of %d Pods", active, all)
+	counted := fmt.Sprintf("%d of %d Pods are intercepted", active, all)
 	switch {
 	case !q.targetFound:
 		set(sondev1.ConditionIntercepted, metav1.ConditionFalse, sondev1.ReasonTargetNotFound, "the target does not exist; it is intercepted when it does")

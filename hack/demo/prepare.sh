@@ -1,7 +1,7 @@
 # prepare.sh prepares the local cluster, or another, for a demo, and installs the operator. Source it after hack/env.sh.
 # It sets workload_image, context (kubectl's flag for another cluster) and path (where the printed commands are found), and
-# defines step, which prints how long a command took, say and run for demos that print their commands, and how_to_reach,
-# which prints how to use the cluster afterwards.
+# defines step, which prints how long a command took, say and run for demos that print their commands, how_to_reach, which
+# prints how to use the cluster afterwards, and how_to_remove.
 step() {
 	local start=$SECONDS what=$1
 	shift
@@ -14,7 +14,8 @@ run() {
 	printf '\n$ %s\n' "$1"
 	eval "$1"
 }
-context=
+context= instance=
+[ "${SONDE_CLUSTER_INSTANCE:-0}" = 0 ] || instance=" INSTANCE=$SONDE_CLUSTER_INSTANCE"
 [ -z "${KUBE_CONTEXT:-}" ] || context=" --context $KUBE_CONTEXT"
 # The printed commands say kubectl; here that is the cluster's own.
 path=$root/bin
@@ -40,6 +41,7 @@ prepare() {
 	fi
 	step "install the operator" env KUBE_CONTEXT="${KUBE_CONTEXT:-}" IMG="$IMG" hack/install.sh
 }
+# how_to_reach NAMESPACE COMMAND: COMMAND is an example.
 how_to_reach() {
 	printf '\nTo use this cluster in your shell:\n\n'
 	if [ -n "$local_cluster" ]; then
@@ -47,5 +49,12 @@ how_to_reach() {
 	else
 		printf '    export PATH=%s/bin:$PATH\n' "$root"
 	fi
-	printf '    kubectl%s get pods -n sonde-demo\n    kubectl sonde%s capture deploy/web -n sonde-demo --for 10s\n' "$context" "$context"
+	printf '    kubectl%s get pods -n %s\n    %s\n' "$context" "$1" "$2"
+}
+# how_to_remove COMMAND...: what removes the demo. The local cluster can go as a whole.
+how_to_remove() {
+	say 'To remove the rest:'
+	printf '\n'
+	printf '$ %s\n' "$@"
+	[ -z "$local_cluster" ] || printf '\n# Or the whole cluster:\n\n$ make cluster-down%s\n' "$instance"
 }

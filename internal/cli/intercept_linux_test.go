@@ -569,7 +569,9 @@ func TestInterceptsAndDown(t *testing.T) {
 		o := &v1alpha1.InterceptRequest{ObjectMeta: metav1.ObjectMeta{
 			Namespace: "shop", Name: name, UID: "uid-2", CreationTimestamp: metav1.NewTime(time.Now().Add(-5 * time.Hour)),
 			Annotations: map[string]string{v1alpha1.AnnotationRequester: `{"requester":{"username":"` + user + `"}}`},
-		}, Spec: v1alpha1.InterceptRequestSpec{TargetDeployment: "web", TargetContainerPort: 8080}}
+		}, Spec: v1alpha1.InterceptRequestSpec{TargetDeployment: "web", TargetContainerPort: 8080, Match: &v1alpha1.InterceptMatch{
+			Headers: []v1alpha1.HeaderMatch{{Name: "x-developer", TextMatch: v1alpha1.TextMatch{Exact: &user}}},
+		}}}
 		o.Status.Phase = v1alpha1.InterceptActive
 		o.Status.Pods = []v1alpha1.InterceptPod{{Name: "web-1", Active: true, InterceptCounters: v1alpha1.InterceptCounters{Matched: 3}}, {Name: "web-2"}}
 		c.objects[name] = o
@@ -577,7 +579,7 @@ func TestInterceptsAndDown(t *testing.T) {
 	add("a1", "alice")
 	r := c.start("intercepts")
 	r.await(t, report.ExitOK)
-	want := "NAME  USER   TARGET          PORT  PHASE   PODS  REQUESTS  AGE\na1    alice  Deployment/web  8080  Active  1/2   3         5h\n"
+	want := "NAME  USER   TARGET          PORT  MATCH              PHASE   PODS  REQUESTS  AGE\na1    alice  Deployment/web  8080  x-developer=alice  Active  1/2   3         5h\n"
 	if r.out.String() != want {
 		t.Errorf("table\n%s\nwant\n%s", r.out, want)
 	}

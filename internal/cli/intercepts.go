@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"strconv"
+	"strings"
 
 	"github.com/spf13/cobra"
 	authenticationv1 "k8s.io/api/authentication/v1"
@@ -77,7 +78,7 @@ func (p *plugin) listIntercepts(ctx context.Context, all bool) error {
 		fmt.Fprintln(p.streams.ErrOut, "No intercepts found")
 		return nil
 	}
-	rows := [][]string{{"NAMESPACE", "NAME", "USER", "TARGET", "PORT", "PHASE", "PODS", "REQUESTS", "AGE"}}
+	rows := [][]string{{"NAMESPACE", "NAME", "USER", "TARGET", "PORT", "MATCH", "PHASE", "PODS", "REQUESTS", "AGE"}}
 	for i := range items {
 		o := &items[i]
 		_, target := o.AgentTarget()
@@ -89,7 +90,7 @@ func (p *plugin) listIntercepts(ctx context.Context, all bool) error {
 			}
 		}
 		rows = append(rows, []string{
-			o.Namespace, o.Name, requester(o), string(target.Kind) + "/" + target.Name, strconv.Itoa(int(o.Spec.TargetContainerPort)), string(o.Status.Phase),
+			o.Namespace, o.Name, requester(o), string(target.Kind) + "/" + target.Name, strconv.Itoa(int(o.Spec.TargetContainerPort)), intercept.Conditions(o.Spec.Match), string(o.Status.Phase),
 			fmt.Sprintf("%d/%d", active, len(o.Status.Pods)), strconv.FormatInt(matched, 10), duration.HumanDuration(p.clock.Since(o.CreationTimestamp.Time)),
 		})
 	}
@@ -101,8 +102,8 @@ func (p *plugin) listIntercepts(ctx context.Context, all bool) error {
 			rows[i] = rows[i][1:]
 		}
 	}
-	sides := "lllllllll"
-	if _, err := fmt.Fprint(p.streams.Out, table.Text(sides[:len(rows[0])], rows)); err != nil {
+	sides := strings.Repeat("l", len(rows[0]))
+	if _, err := fmt.Fprint(p.streams.Out, table.Text(sides, rows)); err != nil {
 		return fmt.Errorf("print: %w", err)
 	}
 	return nil

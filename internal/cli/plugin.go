@@ -1,8 +1,10 @@
 package cli
 
 import (
+	"errors"
 	"fmt"
 	"os"
+	"strings"
 
 	"github.com/spf13/cobra"
 	"golang.org/x/term"
@@ -76,6 +78,9 @@ func (p *plugin) command() *cobra.Command {
 	root.SetOut(p.streams.Out)
 	root.SetErr(p.streams.ErrOut)
 	root.SetFlagErrorFunc(func(c *cobra.Command, err error) error {
+		if flag, _, ok := strings.Cut(err.Error(), ": strconv.ParseInt"); ok {
+			err = errors.New(flag + ": write a number")
+		}
 		return fmt.Errorf("%w\nSee '%s --help' for usage", err, c.CommandPath())
 	})
 	p.flags.AddFlags(root.PersistentFlags())

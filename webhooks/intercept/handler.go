@@ -183,11 +183,11 @@ func takesTheSame(r, o *sondev1.InterceptRequest, in string, ref sondev1.TargetR
 	holder := o.Namespace + "/" + o.Name
 	switch {
 	case r.Spec.Match == nil && o.Spec.Match == nil:
-		return admission.Invalid("InterceptRequest %s takes every connection to port %d of %s already: add a match, such as a header, to take some of them, or wait until it ends",
-			holder, r.Spec.TargetContainerPort, admission.TargetText(in, ref))
+		return admission.Invalid("InterceptRequest %s takes every connection to port %d of %s already: add a match, such as a header, to take some of them, or, if it is yours, end it: kubectl sonde down %s -n %s",
+			holder, r.Spec.TargetContainerPort, admission.TargetText(in, ref), o.Name, o.Namespace)
 	case r.Spec.Match != nil && o.Spec.Match != nil && equality.Semantic.DeepEqual(normal(r.Spec.Match), normal(o.Spec.Match)):
-		return admission.Invalid("InterceptRequest %s has the same match on port %d of %s: change yours, for example the value of a header, or wait until it ends",
-			holder, r.Spec.TargetContainerPort, admission.TargetText(in, ref))
+		return admission.Invalid("InterceptRequest %s has the same match on port %d of %s: change yours, for example the value of a header, or, if it is yours, end it: kubectl sonde down %s -n %s",
+			holder, r.Spec.TargetContainerPort, admission.TargetText(in, ref), o.Name, o.Namespace)
 	}
 	return nil
 }

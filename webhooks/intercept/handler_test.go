@@ -104,10 +104,10 @@ func TestCreate(t *testing.T) {
 		"from a hub":               {home: "hub", change: changes{"targetNamespace": "shop"}},
 		"the operator's namespace": {home: webhooktest.OperatorNamespace, code: webhooktest.Forbidden, want: []string{"operator's own"}},
 		"while paused":             {objects: []client.Object{paused}, code: webhooktest.Forbidden, want: []string{"paused"}},
-		"the port is taken":        {objects: []client.Object{other(nil)}, code: webhooktest.Invalid, want: []string{"InterceptRequest shop/hers takes every connection", "add a match"}},
+		"the port is taken":        {objects: []client.Object{other(nil)}, code: webhooktest.Invalid, want: []string{"InterceptRequest shop/hers takes every connection", "add a match", "kubectl sonde down hers -n shop"}},
 		"a match beside all":       {change: header(), objects: []client.Object{other(nil)}},
 		"another port":             {change: changes{"targetContainerPort": 9090}, objects: []client.Object{other(nil)}},
-		"the same match":           {change: header(), objects: []client.Object{other(takes("X-Dev", "alice"))}, code: webhooktest.Invalid, want: []string{"shop/hers has the same match"}},
+		"the same match":           {change: header(), objects: []client.Object{other(takes("X-Dev", "alice"))}, code: webhooktest.Invalid, want: []string{"shop/hers has the same match", "kubectl sonde down hers -n shop"}},
 		"a copied key": {
 			change: changes{"targetContainerPort": 9090}, objects: []client.Object{other(func(r *sondev1.InterceptRequest) { r.Spec.ClientKey = "k" })},
 			code: webhooktest.Invalid, want: []string{"another InterceptRequest has the same key"},

@@ -885,6 +885,9 @@ var schemaYAML = typed.YAMLObject(`types:
           - name: stowawayNamespace
             type:
               scalar: string
+          - name: target
+            type:
+              scalar: string
 - name: com.github.sonde-operator.sonde.api.v1alpha1.PacketCapture
   map:
     fields:

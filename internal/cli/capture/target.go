@@ -30,7 +30,7 @@ func ParseTarget(s string) (v1alpha1.TargetReference, error) {
 		known := false
 		if kind, known = kinds[strings.ToLower(before)]; !known {
 			return v1alpha1.TargetReference{}, fmt.Errorf(
-				"target %q: %q is not a kind that can be captured: write deploy/NAME, sts/NAME, ds/NAME or pod/NAME", s, before)
+				"target %q: %q is no kind of workload: write deploy/NAME, sts/NAME, ds/NAME or pod/NAME, also for the Pods of a Service", s, before)
 		}
 		name = after
 	}

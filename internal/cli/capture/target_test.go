@@ -23,7 +23,7 @@ func TestParseTarget(t *testing.T) {
 		"daemonset/agent":                {want: v1alpha1.TargetReference{Kind: "DaemonSet", Name: "agent"}},
 		"po/web-0":                       {want: v1alpha1.TargetReference{Kind: "Pod", Name: "web-0"}},
 		"pod/web-0.a":                    {want: v1alpha1.TargetReference{Kind: "Pod", Name: "web-0.a"}},
-		"job/x":                          {wantErr: `"job" is not a kind that can be captured: write deploy/NAME`},
+		"job/x":                          {wantErr: `"job" is no kind of workload: write deploy/NAME`},
 		"/x":                             {wantErr: `"" is not a kind`},
 		"deploy/":                        {wantErr: `"" is not a valid name of a Deployment: write KIND/NAME`},
 		"deploy/a/b":                     {wantErr: `"a/b" is not a valid name of a Deployment`},

@@ -131,7 +131,7 @@ func (s *State) View(now time.Time, requests bool) live.View {
 			v.Notes = append(v.Notes, fmt.Sprintf("%d requests matched, but an older InterceptRequest took them", overlaps))
 		}
 		for _, r := range slices.Backward(s.requests) {
-			v.Notes = append(v.Notes, RequestLine(r))
+			v.Notes = append(v.Notes, r.Time.Local().Format(time.TimeOnly)+"  "+RequestLine(r))
 		}
 	}
 	return v
@@ -177,7 +177,36 @@ func Target(o *v1alpha1.InterceptRequest) string {
 	return fmt.Sprintf("%s/%s port %d", target.Kind, target.Name, o.Spec.TargetContainerPort)
 }
 
-// RequestLine returns one line about a request: when, where, and who answered it.
+// Conditions names the requests that a match selects.
+func Conditions(m *v1alpha1.InterceptMatch) string {
+	if m == nil {
+		return "all"
+	}
+	var all []string
+	add := func(what string, t *v1alpha1.TextMatch) {
+		switch {
+		case t == nil:
+		case t.Exact != nil:
+			all = append(all, what+"="+*t.Exact)
+		case t.Prefix != nil:
+			all = append(all, what+"="+*t.Prefix+"...")
+		case t.Regex != nil:
+			all = append(all, what+"~"+*t.Regex)
+		}
+	}
+	add("method", m.Method)
+	add("path", m.Path)
+	for i := range m.Headers {
+		add(m.Headers[i].Name, &m.Headers[i].TextMatch)
+	}
+	add("server-name", m.ServerName)
+	if m.Require == v1alpha1.MatchAny {
+		return strings.Join(all, " or ")
+	}
+	return strings.Join(all, ",")
+}
+
+// RequestLine returns one line about a request: where it came, and who answered it.
 func RequestLine(r tunnel.Request) string {
 	answer := "app"
 	if r.Client {
@@ -191,5 +220,5 @@ func RequestLine(r tunnel.Request) string {
 	if !found {
 		pod = r.Pod
 	}
-	return fmt.Sprintf("%s  %s  %s %s  %s  by %s", r.Time.Local().Format(time.TimeOnly), pod, r.Method, r.Path, status, answer)
+	return fmt.Sprintf("%s  %s %s  %s  by %s", pod, r.Method, r.Path, status, answer)
 }

@@ -17,6 +17,8 @@ type InterceptRequestStatusApplyConfiguration struct {
 	Phase *apiv1alpha1.InterceptPhase `json:"phase,omitempty"`
 	// active reports that the phase is Active.
 	Active *bool `json:"active,omitempty"`
+	// target as Kind/name, for people.
+	Target *string `json:"target,omitempty"`
 	// stowawayKey is the SHA-256 of Stowaway's public key, in base64. The client refuses a Stowaway with another key.
 	StowawayKey *string `json:"stowawayKey,omitempty"`
 	// stowawayNamespace has the Service sonde-stowaway, through which the client connects.
@@ -50,6 +52,14 @@ func (b *InterceptRequestStatusApplyConfiguration) WithPhase(value apiv1alpha1.I
 // If called multiple times, the Active field is set to the value of the last call.
 func (b *InterceptRequestStatusApplyConfiguration) WithActive(value bool) *InterceptRequestStatusApplyConfiguration {
 	b.Active = &value
+	return b
+}
+
+// WithTarget sets the Target field in the declarative configuration to the given value
+// and returns the receiver, so that objects can be built by chaining "With" function invocations.
+// If called multiple times, the Target field is set to the value of the last call.
+func (b *InterceptRequestStatusApplyConfiguration) WithTarget(value string) *InterceptRequestStatusApplyConfiguration {
+	b.Target = &value
 	return b
 }
 
