@@ -219,3 +219,64 @@ func TestStreamEndsWithoutItsClient(t *testing.T) {
 	}
 	<-moving
 }
+
+// TestEndedStreamsOfAClientThatTakesNothing: streams that have ended count for their namespace until their client's connection has taken their
+// ends. HTTP/2's client holds what their carrier sent last.
+func TestEndedStreamsOfAClientThatTakesNothing(t *testing.T) {
+	const streams = 20
+	w, s := newServerWorld(t)
+	client, carrier := identity(t), identity(t)
+	w.set([]tunnel.Carrier{{Pod: "p", Name: "shop/web", Key: carrier.Key}},
+		tunnel.Route{ID: "a", Name: "shop/a", ClientKey: client.Key, Port: 80, Pods: []string{"p"}})
+	secure, err := w.session(client)
+	if err != nil {
+		t.Fatal(err)
+	}
+	conn := &valve{Conn: secure, ended: t.Context().Done()}
+	go tunnel.Serve(t.Context(), conn, http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
+		_, _ = tunnel.Accept(rw, r)
+		<-r.Context().Done()
+	}), 1<<30)
+	p := w.mustPeer(carrier)
+	watch(t, p).await(t, 5*time.Second, "a")
+	share := func() int {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		return s.shares(map[string]int{})["shop"]
+	}
+	before := share()
+	var moved atomic.Int64
+	var open []*tunnel.Stream
+	for range streams {
+		st, err := p.Open(t.Context(), tunnel.PathOpen+"a", nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		open = append(open, st)
+	}
+	conn.shut.Store(true)
+	data := bytes.Repeat([]byte("x"), 64<<10)
+	for _, st := range open {
+		go func() {
+			for err := error(nil); err == nil; moved.Add(1) {
+				_, err = st.Write(data)
+			}
+		}()
+	}
+	for last := int64(-1); last != moved.Load(); time.Sleep(300 * time.Millisecond) {
+		last = moved.Load()
+	}
+	for _, st := range open {
+		go st.Close()
+	}
+	eventually(t, time.Second, "the streams have ended", func() bool {
+		_, n := s.heldBy("shop")
+		return n == 0
+	})
+	time.Sleep(100 * time.Millisecond) // the answers of the carrier's requests are taken
+	if got, want := share()-before, (streams-1)*streamHolds; got < want {
+		t.Errorf("%d KiB count, want %d at least", got>>10, want>>10)
+	}
+	_ = secure.Close()
+	eventually(t, 10*time.Second, "nothing counts after the client's connection", func() bool { return share() <= before })
+}
