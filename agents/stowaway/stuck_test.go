@@ -276,3 +276,34 @@ func TestEndedStreamsOfAClientThatTakesNothing(t *testing.T) {
 	_ = secure.Close()
 	eventually(t, 10*time.Second, "nothing counts after the client's connection", func() bool { return share() <= before })
 }
+
+// TestEndedStreamsOfAClientThatReads: streams count no longer when they have ended, and their clients and carriers take all bytes.
+func TestEndedStreamsOfAClientThatReads(t *testing.T) {
+	w, s := newServerWorld(t)
+	client, carrier := identity(t), identity(t)
+	w.set([]tunnel.Carrier{{Pod: "p", Name: "shop/web", Key: carrier.Key}},
+		tunnel.Route{ID: "a", Name: "shop/a", ClientKey: client.Key, Port: 80, Pods: []string{"p"}})
+	w.connect(client, "a")
+	p := w.mustPeer(carrier)
+	watch(t, p).await(t, 5*time.Second, "a")
+	for n := range 50 {
+		st, err := p.Open(t.Context(), tunnel.PathOpen+"a", nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if n%2 == 0 { // the others are reset
+			_ = st.CloseWrite()
+			_, _ = io.Copy(io.Discard, st)
+		}
+		_ = st.Close()
+		_ = p.Ping(t.Context())
+		if status, text := do(t, p, http.MethodPost, "/nothing", nil); status != http.StatusNotFound {
+			t.Fatalf("a request that carriers do not have: %d %s", status, text)
+		}
+	}
+	eventually(t, 5*time.Second, "nothing counts any more", func() bool {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		return s.sessions["a"].ending == 0 && s.carriers["p"].connections.open[0].requests.Load() == 1 // its Tables
+	})
+}
