@@ -320,9 +320,18 @@ func responseRows() map[string]row {
 		"HTTP/1.0 response":              {send: get, app: get, back: "HTTP/1.0 200 OK\r\n\r\nto the end", closed: true, appSays: []answer{{after: "\r\n\r\n", send: "HTTP/1.0 200 OK\r\n\r\nto the end", end: "close"}}},
 		"client: response until close":   {send: alice, client: alice, back: "HTTP/1.1 200 OK\r\n\r\nto the end", closed: true, clientSays: []answer{{after: "\r\n\r\n", send: "HTTP/1.1 200 OK\r\n\r\nto the end", end: "close"}}},
 		"client: until close, a request": {send: alice, then: []clientStep{{"to the end", get}}, client: alice, back: "HTTP/1.1 200 OK\r\n\r\nto the end", reset: true, clientSays: []answer{{after: "\r\n\r\n", send: "HTTP/1.1 200 OK\r\n\r\nto the end"}}},
+		"close, and the client is not used any more": {
+			send: alice, then: []clientStep{{fromCli, request("GET /", "Connection: close")}}, client: alice, app: request("GET /", "Connection: close"),
+			back: fromCli + fromApp, closed: true,
+		},
+		"half-closed, and the client is not used any more": {
+			half: true, send: alice + get, client: alice, app: get, back: fromCli + "HTTP/1.1 200 OK\r\n\r\nto the end", closed: true,
+			appSays: []answer{{after: "\r\n\r\n", send: "HTTP/1.1 200 OK\r\n\r\nto the end", end: "close"}},
+		},
 		"response with close":            {send: get, app: get, back: "HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: 1\r\n\r\nx", closed: true, appSays: []answer{{after: "\r\n\r\n", send: "HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: 1\r\n\r\nx", end: "close"}}},
 		"app closes in keep-alive":       {send: get, app: get, back: fromApp, closed: true, appSays: []answer{{after: "\r\n\r\n", send: fromApp, end: "close"}}},
 		"app closes in mid-response":     {send: get, app: get, back: "HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nhalf", closed: true, appSays: []answer{{after: "\r\n\r\n", send: "HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nhalf", end: "close"}}},
+		"app closes in a large response": {send: get, app: get, back: "HTTP/1.1 200 OK\r\nContent-Length: 655360\r\n\r\n" + big[:300<<10], closed: true, appSays: []answer{{after: "\r\n\r\n", send: "HTTP/1.1 200 OK\r\nContent-Length: 655360\r\n\r\n" + big[:300<<10], end: "close"}}},
 		"app closes in mid-head":         {send: get, app: get, back: "HTTP/1.1 200 O", closed: true, appSays: []answer{{after: "\r\n\r\n", send: "HTTP/1.1 200 O", end: "close"}}},
 		"client gone in mid-response":    {send: alice, client: alice, back: "HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nhalf", reset: true, clientSays: []answer{{after: "\r\n\r\n", send: "HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nhalf", end: "abort"}}},
 		"client gone, until close":       {send: alice, client: alice, back: "HTTP/1.1 200 OK\r\n\r\nhalf", reset: true, clientSays: []answer{{after: "\r\n\r\n", send: "HTTP/1.1 200 OK\r\n\r\nhalf", end: "abort"}}},

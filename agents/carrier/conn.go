@@ -177,6 +177,7 @@ func (c *conn) complete() (closing bool) {
 	switch {
 	case x.last && x.up.app():
 		c.raw, c.final = x.up, true
+		c.detach(c.client) // or serve waits for its end, which may never come
 	case x.last:
 		c.discard = true
 	}

@@ -174,6 +174,9 @@ func (c *conn) relayBody(up *upstream, out *buffer, skip int) step {
 	if b.kind == sized && b.left > largeBuffer && up.tcp != nil {
 		n, err := splice(c.down, up.tcp, b.left)
 		b.left -= n
+		if errors.Is(err, io.ErrUnexpectedEOF) { // the app has ended, and not failed
+			err = io.EOF
+		}
 		if err != nil {
 			c.upstreamEnded(up, err, nil)
 			return stop
@@ -266,14 +269,15 @@ func (c *conn) exchangeEnded(up *upstream, regular bool, held []byte) {
 	x := &c.exchange
 	whole := x.answered || regular && x.response.final && x.response.body.kind == untilClose
 	x.answered = x.answered || whole
+	closing := !whole
 	if whole {
 		c.discard = true
-		c.complete()
+		closing = c.complete()
 		c.settled.Broadcast()
 	}
 	c.mu.Unlock()
-	if !whole {
-		c.close(!regular)
+	if closing {
+		c.close(!whole && !regular)
 		return
 	}
 	_ = up.Close() // ends a write that waits

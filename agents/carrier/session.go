@@ -15,6 +15,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/sonde-operator/sonde/internal/wire/text"
 	"github.com/sonde-operator/sonde/internal/wire/tunnel"
 )
 
@@ -28,6 +29,8 @@ const (
 	reportInterval = time.Second
 	// maxTable in bytes of one line with routes.
 	maxTable = 16 << 20
+	// maxReason in bytes is what the log has of why a session ended. HTTP/2 lets Stowaway say it.
+	maxReason = 1 << 10
 )
 
 // errNoSession: Stowaway is not connected.
@@ -46,7 +49,7 @@ func (c *Carrier) follow(ctx context.Context) {
 			pause = minPause
 		}
 		wait := pause/2 + rand.N(pause/2) //nolint:gosec // jitter
-		c.cfg.Log.Info("Reconnecting to Stowaway", "after", wait.String(), "error", err)
+		c.cfg.Log.Info("Reconnecting to Stowaway", "after", wait.String(), "error", text.OneLine(fmt.Sprint(err), maxReason))
 		select {
 		case <-ctx.Done():
 		case <-time.After(wait):

@@ -99,3 +99,58 @@ func TestNothingIsLeft(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// TestNoConnectionIsKept ends connections after random requests, while the client keeps each of its own. No connection may be left.
+func TestNoConnectionIsKept(t *testing.T) {
+	rounds := 400
+	if testing.Short() || raced {
+		rounds = 100
+	}
+	const untilClose = "HTTP/1.1 200 OK\r\n\r\nto the end"
+	app := func(d duplex) {
+		plain := httpServer("app", &recorder{})
+		switch rand.IntN(6) {
+		case 0:
+			scripted(&recorder{}, []answer{{after: "\r\n\r\n", send: untilClose, end: "close"}})(d)
+		case 1:
+			scripted(&recorder{}, []answer{{after: "\r\n\r\n", send: reply("app"), end: "close"}})(d)
+		case 2:
+			scripted(&recorder{}, []answer{{after: "\r\n\r\n", send: untilClose[:10], end: "half"}})(d)
+		default:
+			plain(d)
+		}
+	}
+	f := start(t, app, func(_ string, s duplex) { httpServer("cli", &recorder{})(s) }, byUser("a", "alice"))
+	await(t, "steering", func() bool { return len(f.pod.steered()) == 1 })
+	last, old := request("GET /", "Connection: close"), "GET / HTTP/1.0\r\n\r\n"
+	pieces := []string{get, alice, alice, aliceSized, sizedBody, chunkedHead + chunks, last, old, request("GET /a", "X-User: alice", "Connection: close"), request("GET /", "Upgrade: x"), chunkedHead + "zz"}
+	var wg sync.WaitGroup
+	for range 16 {
+		wg.Go(func() {
+			for range rounds / 16 {
+				c, err := net.Dial("tcp", f.pod.listener.Addr().String())
+				if err != nil {
+					continue
+				}
+				_ = c.SetDeadline(time.Now().Add(time.Duration(100+rand.IntN(400)) * time.Millisecond))
+				for range 1 + rand.IntN(4) {
+					_, _ = io.WriteString(c, pieces[rand.IntN(len(pieces))])
+					if rand.IntN(2) == 0 {
+						_, _ = c.Read(make([]byte, 50))
+					}
+				}
+				if rand.IntN(3) == 0 {
+					cut := pieces[rand.IntN(len(pieces))]
+					_, _ = io.WriteString(c, cut[:rand.IntN(len(cut))])
+				}
+				if rand.IntN(3) > 0 {
+					_ = c.(*net.TCPConn).CloseWrite()
+					_, _ = io.Copy(io.Discard, c)
+				}
+				_ = c.Close()
+			}
+		})
+	}
+	wg.Wait()
+	await(t, "the end of all connections", func() bool { return len(f.all()) == 0 })
+}

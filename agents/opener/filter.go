@@ -27,8 +27,8 @@ const (
 
 // filter confines the sockets that the carrier gets to the Pod. A carrier that was taken over can disconnect such a socket and connect
 // it to any host, from the Pod's address. The filter drops the host's answer: while a socket connects, a segment passes only if it comes
-// from the address to which it is sent. So the dialer's own connections pass, because they connect an address to itself. Without a RST, a
-// carrier does not learn either which ports of another host are closed.
+// from the address to which it is sent. So the dialer's own connections pass, because they connect an address to itself. A RST is dropped,
+// too. The kernel counts what the filter drops (SO_MEMINFO), so the carrier still learns how often a host has answered.
 //
 // Sockets that a listener accepts inherit its filter and its lock. It is an eBPF program and not a classic one, because all sockets
 // share it: the kernel compiles a classic one for each socket, which takes several KiB of memory.

@@ -78,7 +78,7 @@ func (s *server) carrierHandler(c *carrier, own *connection) http.Handler {
 	})
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		own.requests.Add(1)
-		defer own.requests.Add(-1)
+		defer own.answered(w)
 		if r.URL.Path != path.Clean(r.URL.Path) { // mux would answer with a body
 			refuse(w, r, http.StatusNotFound, "carriers have no such request")
 			return
@@ -90,7 +90,8 @@ func (s *server) carrierHandler(c *carrier, own *connection) http.Handler {
 // refuse answers a carrier so that the request holds nothing any more.
 func refuse(w http.ResponseWriter, r *http.Request, status int, reason string) {
 	_ = r.Body.Close() // frees the bytes that have arrived; the server would keep them until the handler returns
-	w.Header().Set(tunnel.HeaderReason, reason)
+	// An error of JSON has numbers as they were sent.
+	w.Header().Set(tunnel.HeaderReason, cut(reason, maxReason))
 	w.WriteHeader(status)
 }
 

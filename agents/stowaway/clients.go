@@ -115,7 +115,7 @@ func (s *server) knownClient(key tunnel.PublicKey) bool {
 	return s.index.clients[key] != nil
 }
 
-// session is the connection of a route's client. The server's lock guards streams and pending.
+// session is the connection of a route's client. The server's lock guards streams, ending and pending.
 type session struct {
 	id, name string
 	key      tunnel.PublicKey
@@ -123,7 +123,10 @@ type session struct {
 	end      context.CancelFunc // closes the connection
 	heard    *atomic.Int64      // in ns since 1970
 	streams  map[*stream]struct{}
-	pending  []pending
+	// ending counts streams whose ends the client's connection may not have taken. left is signalled when there are more.
+	ending  int
+	left    chan struct{}
+	pending []pending
 }
 
 // namespaceOf returns the namespace of a name in a State.
@@ -141,6 +144,28 @@ func (s *session) cutPods(pods map[string]bool) {
 		if !pods[stream.pod] {
 			stream.cancel()
 		}
+	}
+}
+
+// holds returns about the bytes that the session takes without its open streams. The caller holds the server's lock.
+func (s *session) holds() int { return connectionHolds + s.ending*streamHolds }
+
+// settle counts the streams of a session that have ended, until HTTP/2's client has sent their ends. Until then it holds what their carriers
+// sent last. A client whose connection takes few bytes could otherwise open, and let end, any number of them.
+func (s *server) settle(ctx context.Context, of *session) {
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-of.left:
+		}
+		s.mu.Lock()
+		n := of.ending
+		s.mu.Unlock()
+		of.peer.Sent()
+		s.mu.Lock()
+		of.ending -= n
+		s.mu.Unlock()
 	}
 }
 
@@ -170,12 +195,15 @@ func (s *server) serveSession(ctx context.Context, conn *tls.Conn) {
 	defer peer.Close()
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	session := &session{key: tunnel.PeerKey(conn.ConnectionState()), peer: peer, end: cancel, heard: heard, streams: map[*stream]struct{}{}}
+	session := &session{
+		key: tunnel.PeerKey(conn.ConnectionState()), peer: peer, end: cancel, heard: heard, streams: map[*stream]struct{}{}, left: make(chan struct{}, 1),
+	}
 	if !s.addSession(session) {
 		return
 	}
 	defer s.removeSession(session)
 	go s.forward(ctx, session)
+	go s.settle(ctx, session)
 	select {
 	case <-peer.Gone():
 	case <-ctx.Done():

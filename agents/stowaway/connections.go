@@ -2,6 +2,7 @@ package stowaway
 
 import (
 	"context"
+	"net/http"
 	"slices"
 	"sync/atomic"
 )
@@ -22,12 +23,27 @@ type connections struct{ open []*connection }
 // connection of a peer.
 type connection struct {
 	end context.CancelFunc
-	// requests that are not answered yet, and line, the bytes of a report that is not whole.
+	// requests whose answers the other side has not taken, and line, the bytes of a report that is not whole.
 	requests, line atomic.Int64
 }
 
 // opened returns the requests that are for streams, and those that are refused, but whose answers the carrier has not taken.
 func (c *connection) opened() int { return max(0, int(c.requests.Load())-standingRequests) }
+
+// answered counts a request until the other side has taken the end of its answer. HTTP/2's server sends that when the handler has returned, and
+// keeps the request so long.
+func (c *connection) answered(w http.ResponseWriter) {
+	server, ok := w.(interface{ CloseNotify() <-chan bool }) // it notifies of the end of the request's stream
+	if !ok {
+		c.requests.Add(-1)
+		return
+	}
+	ended := server.CloseNotify()
+	go func() {
+		<-ended
+		c.requests.Add(-1)
+	}()
+}
 
 // holds returns about the bytes that the connection takes.
 func (c *connection) holds() int {

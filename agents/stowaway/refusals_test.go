@@ -5,6 +5,7 @@ import (
 	"crypto/tls"
 	"errors"
 	"io"
+	"log/slog"
 	"net"
 	"os"
 	"strings"
@@ -80,4 +81,75 @@ func TestRefusalsOfHTTP2(t *testing.T) {
 			}
 		})
 	}
+}
+
+// stalled is a carrier that sends requests and takes no answers: its connection has no buffer, and it does not read. HTTP/2's server gives it
+// up after four seconds.
+type stalled struct {
+	*http2.Framer
+
+	conn   net.Conn
+	own    *connection
+	served chan struct{}
+	next   uint32
+}
+
+func newStalled(t *testing.T, s *server, c *carrier) *stalled {
+	t.Helper()
+	near, far := net.Pipe()
+	st := &stalled{Framer: http2.NewFramer(far, far), conn: far, own: &connection{}, served: make(chan struct{}), next: 1}
+	go func() {
+		defer close(st.served)
+		tunnel.ServeStrictly(t.Context(), near, s.carrierHandler(c, st.own), tunnel.Near)
+	}()
+	t.Cleanup(func() { _ = far.Close() })
+	begun := make(chan error, 1)
+	go func() {
+		_, err := io.WriteString(far, http2.ClientPreface)
+		begun <- errors.Join(err, st.WriteSettings())
+	}()
+	for acknowledged := false; !acknowledged; {
+		f, err := st.ReadFrame()
+		if err != nil {
+			t.Fatal(err)
+		}
+		settings, ok := f.(*http2.SettingsFrame)
+		acknowledged = ok && settings.IsAck()
+	}
+	// The answer to this fills the connection.
+	if err := errors.Join(<-begun, st.WritePing(false, [8]byte{})); err != nil {
+		t.Fatal(err)
+	}
+	return st
+}
+
+// post sends the head of a request.
+func (s *stalled) post(t *testing.T, path string) {
+	t.Helper()
+	var block bytes.Buffer
+	encoder := hpack.NewEncoder(&block)
+	for _, f := range [][2]string{{":method", "POST"}, {":scheme", "https"}, {":authority", "sonde"}, {":path", path}} {
+		if err := encoder.WriteField(hpack.HeaderField{Name: f[0], Value: f[1], Sensitive: true}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := s.WriteHeaders(http2.HeadersFrameParam{StreamID: s.next, BlockFragment: block.Bytes(), EndHeaders: true}); err != nil {
+		t.Fatal(err)
+	}
+	s.next += 2
+}
+
+// TestRefusalsThatAreNotTaken: a request that was refused counts until its carrier has taken the answer.
+func TestRefusalsThatAreNotTaken(t *testing.T) {
+	const requests = 100
+	s := newServer(&Config{Log: slog.New(slog.DiscardHandler)})
+	c := newStalled(t, s, newCarrier(tunnel.Carrier{Pod: "p", Name: "shop/web"}))
+	for range requests {
+		c.post(t, "/nothing")
+	}
+	counted := func(want int) func() bool { return func() bool { return int(c.own.requests.Load()) == want } }
+	eventually(t, 3*time.Second, "all requests count", counted(requests))
+	_ = c.conn.Close()
+	<-c.served
+	eventually(t, 3*time.Second, "no request counts after the connection", counted(0))
 }

@@ -103,7 +103,7 @@ func (s *server) admit(id string, c *carrier, cancel context.CancelFunc) (*strea
 		return nil, &tunnel.Refused{Status: http.StatusNotFound, Reason: "this Pod has no such route"}
 	case session == nil:
 		return nil, &tunnel.Refused{Status: http.StatusServiceUnavailable, Reason: "the client is not connected"}
-	case len(session.streams) >= maxSessionStreams || s.opened[namespace] >= maxNamespaceStreams || s.openedInAll() >= maxStreams:
+	case len(session.streams)+session.ending >= maxSessionStreams || s.opened[namespace] >= maxNamespaceStreams || s.openedInAll() >= maxStreams:
 		return nil, &tunnel.Refused{Status: http.StatusTooManyRequests, Reason: "too many streams at once"}
 	case s.crowding[namespace]:
 		return nil, &tunnel.Refused{Status: http.StatusTooManyRequests, Reason: "Stowaway's memory is short"}
@@ -126,6 +126,11 @@ func (s *server) release(st *stream) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	delete(st.session.streams, st)
+	st.session.ending++
+	select {
+	case st.session.left <- struct{}{}:
+	default: // settle has not looked since the last one
+	}
 	delete(s.streams, st)
 	if s.opened[st.namespace]--; s.opened[st.namespace] == 0 {
 		delete(s.opened, st.namespace)
@@ -368,7 +373,7 @@ func (s *server) disconnect(namespace string, free int) (n int) {
 	var all []open
 	for _, session := range s.sessions {
 		if namespaceOf(session.name) == namespace {
-			all = append(all, open{connectionHolds, session.end})
+			all = append(all, open{session.holds(), session.end})
 		}
 	}
 	for _, c := range s.carriers {
@@ -401,7 +406,7 @@ func largest(shares map[string]int) (most string) {
 func (s *server) shares(held map[string]int) map[string]int {
 	shares, opened := maps.Clone(held), maps.Clone(s.opened)
 	for _, session := range s.sessions {
-		shares[namespaceOf(session.name)] += connectionHolds
+		shares[namespaceOf(session.name)] += session.holds()
 	}
 	for _, c := range s.carriers {
 		for _, own := range c.connections.open {

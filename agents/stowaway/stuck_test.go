@@ -219,3 +219,91 @@ func TestStreamEndsWithoutItsClient(t *testing.T) {
 	}
 	<-moving
 }
+
+// TestEndedStreamsOfAClientThatTakesNothing: streams that have ended count for their namespace until their client's connection has taken their
+// ends. HTTP/2's client holds what their carrier sent last.
+func TestEndedStreamsOfAClientThatTakesNothing(t *testing.T) {
+	const streams = 20
+	w, s := newServerWorld(t)
+	client, carrier := identity(t), identity(t)
+	w.set([]tunnel.Carrier{{Pod: "p", Name: "shop/web", Key: carrier.Key}},
+		tunnel.Route{ID: "a", Name: "shop/a", ClientKey: client.Key, Port: 80, Pods: []string{"p"}})
+	secure, err := w.session(client)
+	if err != nil {
+		t.Fatal(err)
+	}
+	conn := &valve{Conn: secure, ended: t.Context().Done()}
+	go tunnel.Serve(t.Context(), conn, http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
+		_, _ = tunnel.Accept(rw, r)
+		<-r.Context().Done()
+	}), 1<<30)
+	p := w.mustPeer(carrier)
+	watch(t, p).await(t, 5*time.Second, "a")
+	share := func() int {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		return s.shares(map[string]int{})["shop"]
+	}
+	before := share()
+	var moved atomic.Int64
+	var open []*tunnel.Stream
+	for range streams {
+		st, err := p.Open(t.Context(), tunnel.PathOpen+"a", nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		open = append(open, st)
+	}
+	conn.shut.Store(true)
+	data := bytes.Repeat([]byte("x"), 64<<10)
+	for _, st := range open {
+		go func() {
+			for err := error(nil); err == nil; moved.Add(1) {
+				_, err = st.Write(data)
+			}
+		}()
+	}
+	for last := int64(-1); last != moved.Load(); time.Sleep(300 * time.Millisecond) {
+		last = moved.Load()
+	}
+	for _, st := range open {
+		go st.Close()
+	}
+	eventually(t, 2*time.Second, "the streams have ended, and count", func() bool { // HTTP/2 gives the connection up after four seconds
+		_, n := s.heldBy("shop")
+		return n == 0 && share()-before >= (streams-1)*streamHolds
+	})
+	_ = secure.Close()
+	eventually(t, 10*time.Second, "nothing counts after the client's connection", func() bool { return share() <= before })
+}
+
+// TestEndedStreamsOfAClientThatReads: streams count no longer when they have ended, and their clients and carriers take all bytes.
+func TestEndedStreamsOfAClientThatReads(t *testing.T) {
+	w, s := newServerWorld(t)
+	client, carrier := identity(t), identity(t)
+	w.set([]tunnel.Carrier{{Pod: "p", Name: "shop/web", Key: carrier.Key}},
+		tunnel.Route{ID: "a", Name: "shop/a", ClientKey: client.Key, Port: 80, Pods: []string{"p"}})
+	w.connect(client, "a")
+	p := w.mustPeer(carrier)
+	watch(t, p).await(t, 5*time.Second, "a")
+	for n := range 50 {
+		st, err := p.Open(t.Context(), tunnel.PathOpen+"a", nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if n%2 == 0 { // the others are reset
+			_ = st.CloseWrite()
+			_, _ = io.Copy(io.Discard, st)
+		}
+		_ = st.Close()
+		_ = p.Ping(t.Context())
+		if status, text := do(t, p, http.MethodPost, "/nothing", nil); status != http.StatusNotFound {
+			t.Fatalf("a request that carriers do not have: %d %s", status, text)
+		}
+	}
+	eventually(t, 5*time.Second, "nothing counts any more", func() bool {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		return s.sessions["a"].ending == 0 && s.carriers["p"].connections.open[0].requests.Load() == 1 // its Tables
+	})
+}

@@ -244,6 +244,11 @@ func TestStatus(t *testing.T) {
 			status: live(true, 8080), phase: sondev1.InterceptActive,
 			reasons: map[string]string{"Admitted": "Admitted", "ClientConnected": "ClientConnected", "Intercepted": "Intercepted"},
 		},
+		"Stowaway does not know the route": {
+			status:  &tunnel.Status{Carriers: live(true, 8080).Carriers},
+			phase:   sondev1.InterceptPending,
+			reasons: map[string]string{"ClientConnected": "ClientAwaited", "Intercepted": "CarriersStarting"},
+		},
 		"another port": {status: live(true, 9090), phase: sondev1.InterceptPending, reasons: map[string]string{"Intercepted": "CarriersStarting"}},
 		"lost": {
 			before: sondev1.InterceptActive, status: live(false, 8080), phase: sondev1.InterceptLost,
@@ -373,6 +378,24 @@ func TestPodsThatTheStatusDoesNotList(t *testing.T) {
 		if c.Status != want || c.Message != fmt.Sprintf("%d of 501 Pods are intercepted", active) {
 			t.Errorf("condition %+v, want %s with %d Pods", c, want, active)
 		}
+	}
+}
+
+// TestExcludedPodsBesideAnActiveOne checks that a request whose only Pod that it intercepts is not listed is not called impossible.
+func TestExcludedPodsBesideAnActiveOne(t *testing.T) {
+	q := intercepting("a")
+	for n := range maxPods {
+		q.pods = append(q.pods, podNamed(fmt.Sprintf("web-%03d", n), func(pod *corev1.Pod) { pod.Spec.HostNetwork = true }))
+	}
+	q.pods = append(q.pods, podNamed("web-other", nil))
+	o := &observation{requests: []*request{q}, stowaway: up, status: &tunnel.Status{
+		Routes:   map[string]tunnel.RouteStatus{"uid-a": {Connected: true, Heartbeat: noon}},
+		Carriers: map[string]tunnel.CarrierStatus{"uid-web-other": {Connected: true, Steered: []uint16{8080}}},
+	}}
+	statusOf(q, o, planFor(o, ceiling.Limits{}, noon), &actions{}, noon)
+	c := apimeta.FindStatusCondition(q.Status.Conditions, sondev1.ConditionIntercepted)
+	if c.Reason != sondev1.ReasonCarriersStarting || !strings.HasPrefix(c.Message, "1 of 501 Pods") {
+		t.Errorf("condition %+v", c)
 	}
 }
 

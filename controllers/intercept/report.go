@@ -92,7 +92,7 @@ func statusOf(q *request, o *observation, p *plan, done *actions, now time.Time)
 	}
 	ready := stowawayCondition(s, o, set)
 	connected := ready && clientCondition(q, o, set)
-	routed, active := p.routedPods(q), 0
+	routed, active := p.routedPods(q, o.status), 0
 	for _, pod := range q.pods {
 		e := podEntry(q, o, p, done, pod, routed[string(pod.GetUID())])
 		if e.Active {
@@ -167,9 +167,16 @@ func clientCondition(q *request, o *observation, set func(string, metav1.Conditi
 	return false
 }
 
-// routedPods has the UIDs of the Pods that a request is to intercept. Another request may have the others, and the same port of them.
-func (p *plan) routedPods(q *request) map[string]bool {
+// routedPods has the UIDs of the Pods that a request is to intercept. Another request may have the others, and the same port of them. It has
+// none before Stowaway knows the request.
+func (p *plan) routedPods(q *request, s *tunnel.Status) map[string]bool {
 	routed := map[string]bool{}
+	if s == nil {
+		return routed
+	}
+	if _, known := s.Routes[string(q.UID)]; !known {
+		return routed
+	}
 	for i := range p.routes {
 		if p.routes[i].ID == string(q.UID) {
 			for _, uid := range p.routes[i].Pods {
@@ -274,7 +281,7 @@ func podsCondition(q *request, active int, set func(string, metav1.ConditionStat
 		set(sondev1.ConditionIntercepted, metav1.ConditionFalse, sondev1.ReasonNoPods, "the target has no running Pod; its Pods are intercepted when they start")
 	case active == all:
 		set(sondev1.ConditionIntercepted, metav1.ConditionTrue, sondev1.ReasonIntercepted, counted)
-	case excluded == listed:
+	case excluded == listed && active == 0:
 		set(sondev1.ConditionIntercepted, metav1.ConditionFalse, sondev1.ReasonNotInterceptable, problem)
 	default:
 		if problem != "" {

@@ -32,7 +32,8 @@ type StowawayClient interface {
 const (
 	// stowawayTimeout bounds one request to Stowaway, and a connection to it.
 	stowawayTimeout = 3 * time.Second
-	// maxRefusal in bytes is what the manager's log has of a refusal. It comes from a process that may have been taken over.
+	// maxRefusal in bytes is what the manager's log has of a refusal, or of why a connection ended. Both come from a process that may have been
+	// taken over.
 	maxRefusal = 1 << 10
 )
 
@@ -92,7 +93,7 @@ func (s *Stowaway) do(ctx context.Context, o *stowawayObjects, method, path stri
 	response, err := s.peer.Do(r)
 	if err != nil {
 		s.disconnect()
-		return nil, fmt.Errorf("ask Stowaway: %w", err)
+		return nil, fmt.Errorf("ask Stowaway: %s", text.OneLine(err.Error(), maxRefusal))
 	}
 	defer response.Body.Close()
 	most, refused := int64(tunnel.MaxStatus), response.StatusCode/100 != 2
@@ -102,7 +103,7 @@ func (s *Stowaway) do(ctx context.Context, o *stowawayObjects, method, path stri
 	answer, err := io.ReadAll(io.LimitReader(response.Body, most))
 	if err != nil {
 		s.disconnect()
-		return nil, fmt.Errorf("read Stowaway's answer: %w", err)
+		return nil, fmt.Errorf("read Stowaway's answer: %s", text.OneLine(err.Error(), maxRefusal))
 	}
 	if refused {
 		return nil, fmt.Errorf("Stowaway answers %d: %s", response.StatusCode, text.OneLine(string(answer), maxRefusal))

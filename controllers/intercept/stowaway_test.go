@@ -1,6 +1,7 @@
 package intercept
 
 import (
+	"bytes"
 	"context"
 	"crypto/tls"
 	"io"
@@ -10,11 +11,13 @@ import (
 	"strings"
 	"testing"
 
+	"golang.org/x/net/http2"
+
 	"github.com/sonde-operator/sonde/internal/wire/tunnel"
 )
 
-// serveStowaway serves a handler as the Stowaway of the objects that it returns. The manager finds it at a fixed port.
-func serveStowaway(t *testing.T, h http.Handler) *stowawayObjects {
+// serveStowaway serves connections as the Stowaway of the objects that it returns. The manager finds it at a fixed port.
+func serveStowaway(t *testing.T, serve func(net.Conn)) *stowawayObjects {
 	t.Helper()
 	var ids [2]*tunnel.Identity
 	for i := range ids {
@@ -38,7 +41,7 @@ func serveStowaway(t *testing.T, h http.Handler) *stowawayObjects {
 			go func() {
 				secure := tls.Server(conn, ids[0].ServerTLS(func(k tunnel.PublicKey) bool { return k == ids[1].Key }))
 				if tunnel.Handshake(context.Background(), secure) == nil {
-					tunnel.Serve(context.Background(), secure, h, tunnel.Near)
+					serve(secure)
 				}
 			}()
 		}
@@ -65,7 +68,7 @@ func TestHostileStowaway(t *testing.T) {
 		w.WriteHeader(http.StatusBadRequest)
 		answer(w, "no\x1b[2J\n", "such State ", "", tunnel.MaxStatus)
 	})
-	o := serveStowaway(t, mux)
+	o := serveStowaway(t, func(conn net.Conn) { tunnel.Serve(context.Background(), conn, mux, tunnel.Near) })
 	s := &Stowaway{}
 	t.Cleanup(s.Close)
 	if status, err := s.Status(t.Context(), o); err == nil || !strings.Contains(err.Error(), "values") {
@@ -76,6 +79,35 @@ func TestHostileStowaway(t *testing.T) {
 		t.Fatal("the State is taken")
 	}
 	if text := err.Error(); len(text) > 2*maxRefusal || strings.ContainsAny(text, "\x1b\n") || !strings.Contains(text, "Stowaway answers 400: no [2J such State") {
+		t.Errorf("%d bytes: %.200q", len(text), text)
+	}
+}
+
+// TestLastWordsOfStowaway: the text with which HTTP/2 lets a server end a connection does not fill the manager's log.
+func TestLastWordsOfStowaway(t *testing.T) {
+	o := serveStowaway(t, func(conn net.Conn) {
+		defer conn.Close()
+		_, _ = io.ReadFull(conn, make([]byte, len(http2.ClientPreface)))
+		f := http2.NewFramer(conn, conn)
+		_ = f.WriteSettings()
+		for {
+			got, err := f.ReadFrame()
+			if err != nil {
+				return
+			}
+			if got.Header().Type == http2.FrameHeaders {
+				_ = f.WriteGoAway(got.Header().StreamID, http2.ErrCodeNo, bytes.Repeat([]byte("\x1b[2J"), 10<<10))
+				return
+			}
+		}
+	})
+	s := &Stowaway{}
+	t.Cleanup(s.Close)
+	_, err := s.Status(t.Context(), o)
+	if err == nil {
+		t.Fatal("there is a status")
+	}
+	if text := err.Error(); len(text) > 2*maxRefusal || strings.Contains(text, "\x1b") || !strings.Contains(text, "GOAWAY") {
 		t.Errorf("%d bytes: %.200q", len(text), text)
 	}
 }

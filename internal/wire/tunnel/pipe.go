@@ -1,6 +1,7 @@
 package tunnel
 
 import (
+	"errors"
 	"io"
 	"sync"
 )
@@ -31,16 +32,34 @@ func Join(a, b Duplex) (toB, toA int64, err error) {
 	return toB, toA, back
 }
 
-// half copies one direction. After an error nothing of the connection is whole, so both sides are closed.
+// half copies one direction. After an error of the source nothing of the connection is whole, so both sides are closed. A destination that takes
+// nothing more may have answered before: a server that refuses a large request does. So the other direction goes on to its own end.
 func half(to, from Duplex) (int64, error) {
 	buffer := buffers.Get().(*[copyBuffer]byte)
 	defer buffers.Put(buffer)
-	n, err := io.CopyBuffer(struct{ io.Writer }{to}, struct{ io.Reader }{from}, buffer[:])
+	source := &source{Reader: from}
+	n, err := io.CopyBuffer(struct{ io.Writer }{to}, source, buffer[:])
+	if source.failed {
+		_ = to.Close()
+	}
 	if err == nil {
 		err = to.CloseWrite()
 	}
 	if err != nil {
-		_, _ = to.Close(), from.Close()
+		_ = from.Close()
 	}
+	return n, err
+}
+
+// source notes whether its reads have failed.
+type source struct {
+	io.Reader
+
+	failed bool
+}
+
+func (s *source) Read(b []byte) (int, error) {
+	n, err := s.Reader.Read(b)
+	s.failed = err != nil && !errors.Is(err, io.EOF)
 	return n, err
 }

@@ -137,6 +137,15 @@ func (p *Peer) Ping(ctx context.Context) error { return p.cc.Ping(ctx) }
 // Do sends a request and returns the response, whatever its status.
 func (p *Peer) Do(r *http.Request) (*http.Response, error) { return p.cc.RoundTrip(r) }
 
+// Sent returns when the connection has taken what its streams were about to send, or has ended.
+func (p *Peer) Sent() {
+	// State waits for its turn to write. A stream that ends needs up to two turns: one for its last bytes, and one for its reset. It begins
+	// to wait for the second one at about the same time as this loop.
+	for range 3 {
+		_ = p.cc.State()
+	}
+}
+
 // NewRequest makes a request for Do.
 func NewRequest(ctx context.Context, method, path string, body io.Reader) (*http.Request, error) {
 	return http.NewRequestWithContext(ctx, method, "https://sonde"+path, body)

@@ -44,6 +44,20 @@ func TestSmallFrames(t *testing.T) {
 	}
 }
 
+// TestOtherKinds: a frame that HTTP/2's client would only log ends the connection. All those of a server pass.
+func TestOtherKinds(t *testing.T) {
+	for kind := range http2.FrameType(0x20) {
+		var sent bytes.Buffer
+		if err := http2.NewFramer(&sent, nil).WriteRawFrame(kind, 0, 0, make([]byte, 8)); err != nil {
+			t.Fatal(err)
+		}
+		_, err := io.ReadAll(&smallFrames{Conn: readerConn{Reader: &sent}})
+		if refused, want := errors.Is(err, errKind), kind == http2.FramePriority || kind > http2.FrameContinuation; refused != want {
+			t.Errorf("%s: error %v", kind, err)
+		}
+	}
+}
+
 type readerConn struct {
 	net.Conn
 	io.Reader
