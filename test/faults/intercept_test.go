@@ -170,9 +170,9 @@ type outage struct {
 
 // burst is a run of requests with the same result (test/workload/storm.go).
 type burst struct {
-	First, Last int64
-	Count       int
-	Answer      string
+	First, Last, Ended int64
+	Count              int
+	Answer             string
 }
 
 // storm sends requests to a Pod, some of them with the header, and injects the fault meanwhile.
@@ -202,7 +202,7 @@ func (s *interceptScene) storm(t *testing.T, f interceptFault, pod *corev1.Pod) 
 			o.all += b.Count
 			intercepted := n == 1
 			switch {
-			case b.Answer == pod.Name && (!intercepted || b.Last > at):
+			case b.Answer == pod.Name && (!intercepted || b.Ended > at): // the app also gets requests that were under way
 				appAnswered = appAnswered || intercepted
 			case b.Answer == laptop && intercepted:
 			default:

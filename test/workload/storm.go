@@ -25,6 +25,8 @@ type stormRun struct {
 	// First and Last say when the first and the last of them started, in nanoseconds since 1970.
 	First int64 `json:"first"`
 	Last  int64 `json:"last"`
+	// Ended says when the first of them ended.
+	Ended int64 `json:"ended"`
 	Count int   `json:"count"`
 	// Answer is the first line of the body, or "error: " and why there is none.
 	Answer string `json:"answer"`
@@ -50,25 +52,30 @@ func storm(f *flag.FlagSet, args []string) error {
 	}
 	count := int(lasts.Seconds() * float64(*rate))
 	type result struct {
-		started int64
-		answer  string
+		started, ended int64
+		answer         string
 	}
 	results := make([]result, count)
 	var all sync.WaitGroup
 	begin := time.Now()
 	for i := range results {
 		time.Sleep(time.Until(begin.Add(time.Duration(i) * time.Second / time.Duration(*rate))))
-		all.Go(func() { results[i] = result{time.Now().UnixNano(), one(*addr, requests[kind(i)])} })
+		all.Go(func() {
+			started := time.Now().UnixNano()
+			answer := one(*addr, requests[kind(i)])
+			results[i] = result{started, time.Now().UnixNano(), answer}
+		})
 	}
 	all.Wait()
 	var runs [len(requests)][]stormRun
 	for i, r := range results {
 		to := &runs[kind(i)]
 		if n := len(*to); n > 0 && (*to)[n-1].Answer == r.answer {
-			(*to)[n-1].Last, (*to)[n-1].Count = r.started, (*to)[n-1].Count+1
+			last := &(*to)[n-1]
+			last.Last, last.Ended, last.Count = r.started, min(last.Ended, r.ended), last.Count+1
 			continue
 		}
-		*to = append(*to, stormRun{First: r.started, Last: r.started, Count: 1, Answer: r.answer})
+		*to = append(*to, stormRun{First: r.started, Last: r.started, Ended: r.ended, Count: 1, Answer: r.answer})
 	}
 	return json.NewEncoder(os.Stdout).Encode(runs)
 }
