@@ -24,12 +24,12 @@ func TestParseTarget(t *testing.T) {
 		"po/web-0":                       {want: v1alpha1.TargetReference{Kind: "Pod", Name: "web-0"}},
 		"pod/web-0.a":                    {want: v1alpha1.TargetReference{Kind: "Pod", Name: "web-0.a"}},
 		"job/x":                          {wantErr: `"job" is no kind of workload: write deploy/NAME`},
-		"/x":                             {wantErr: `"" is not a kind`},
+		"/x":                             {wantErr: `"" is no kind of workload`},
 		"deploy/":                        {wantErr: `"" is not a valid name of a Deployment: write KIND/NAME`},
 		"deploy/a/b":                     {wantErr: `"a/b" is not a valid name of a Deployment`},
 		"Web":                            {wantErr: `"Web" is not a valid name of a Deployment`},
 		"":                               {wantErr: "write KIND/NAME, like deploy/web"},
-		"../../etc":                      {wantErr: "is not a kind"},
+		"../../etc":                      {wantErr: "is no kind of workload"},
 		"po/" + strings.Repeat("a", 254): {wantErr: "is not a valid name of a Pod"},
 	}
 	for in, tc := range tests {
