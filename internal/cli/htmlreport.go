@@ -17,11 +17,9 @@ import (
 
 	"github.com/sonde-operator/sonde/internal/cli/capture"
 	"github.com/sonde-operator/sonde/internal/cli/htmlreport"
+	"github.com/sonde-operator/sonde/internal/cli/packetview"
 	"github.com/sonde-operator/sonde/internal/cli/report"
 )
-
-// reportMemory is where the collector of garbage works harder, in bytes. Half of it is in use at most, whatever the file's size.
-const reportMemory = 192 << 20
 
 type reportCommand struct {
 	plugin *plugin
@@ -80,7 +78,7 @@ func (c *reportCommand) run(ctx context.Context, argument string) error {
 	case err != nil:
 		return fmt.Errorf("open the capture or trace: %w", err)
 	}
-	defer debug.SetMemoryLimit(debug.SetMemoryLimit(min(reportMemory, debug.SetMemoryLimit(-1))))
+	defer debug.SetMemoryLimit(debug.SetMemoryLimit(min(packetview.SoftMemoryLimit, debug.SetMemoryLimit(-1))))
 	page, err := htmlreport.Read(ctx, source, label(argument), outcome)
 	if err != nil {
 		return err

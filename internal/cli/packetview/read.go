@@ -20,6 +20,10 @@ const (
 	udpHeader   = 8
 )
 
+// SoftMemoryLimit is for the Go runtime while a report is made, in bytes. Near it the runtime collects garbage more often, so that the
+// process needs less than 256 MiB. What a report keeps takes less than half of the limit.
+const SoftMemoryLimit = 192 << 20
+
 // Read sums up the pcapng file r. A file that ends within a block is read up to that block. An error comes from
 // pcapng.Reader: r failed or is not a pcapng file.
 func Read(r io.Reader) (*Summary, error) {
