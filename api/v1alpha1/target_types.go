@@ -25,3 +25,6 @@ type TargetReference struct {
 	// +kubebuilder:validation:MaxLength=253
 	Name string `json:"name,omitempty"`
 }
+
+// String returns Kind/name.
+func (t TargetReference) String() string { return string(t.Kind) + "/" + t.Name }

@@ -219,6 +219,5 @@ func count(entries []sondev1.PodResult, phase sondev1.Phase) int {
 
 // targetText has at most the 320 bytes of its field.
 func targetText(capture sondev1.Capture) string {
-	ref := capture.Common().Target
-	return naming.Cut(string(ref.Kind)+"/"+ref.Name, 320)
+	return naming.Cut(capture.Common().Target.String(), 320)
 }

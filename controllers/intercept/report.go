@@ -21,8 +21,8 @@ import (
 	"github.com/sonde-operator/sonde/internal/wire/tunnel"
 )
 
-// maxMessage of a Pod's entry, in bytes.
-const maxMessage = 512
+// maxMessage of a Pod's entry, and maxTarget of the target, in bytes.
+const maxMessage, maxTarget = 512, 320
 
 // maxPods of a status.
 const maxPods = 500
@@ -74,7 +74,7 @@ func statusOf(q *request, o *observation, p *plan, done *actions, now time.Time)
 	s.Expires = new(metav1.NewTime(q.expires))
 	s.Pods = nil
 	_, target := q.AgentTarget()
-	s.Target = naming.Cut(string(target.Kind)+"/"+target.Name, 320)
+	s.Target = naming.Cut(target.String(), maxTarget)
 	set := func(kind string, status metav1.ConditionStatus, reason, message string) {
 		apimeta.SetStatusCondition(&s.Conditions, metav1.Condition{
 			Type: kind, Status: status, Reason: reason, Message: message, ObservedGeneration: q.Generation, LastTransitionTime: metav1.NewTime(now),
@@ -260,7 +260,8 @@ func (c *carrier) waiting() string {
 	return "the carrier is starting"
 }
 
-// podsCondition writes whether all Pods are intercepted, of which so many are active. The status may list only some of them.
+// podsCondition sets the condition Intercepted. active is the number of Pods that are intercepted, also of those that the status does not
+// list.
 func podsCondition(q *request, active int, set func(string, metav1.ConditionStatus, string, string)) {
 	problem, excluded := "", 0
 	for i := range q.Status.Pods {

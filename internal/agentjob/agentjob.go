@@ -101,7 +101,7 @@ func (o Options) common(capture sondev1.Capture, jobID, requester string) captur
 	return captureconfig.Config{
 		UID: string(capture.GetUID()), Kind: capture.KindName(), Namespace: capture.GetNamespace(), Name: capture.GetName(),
 		JobID: jobID, Requester: requester,
-		Target: string(common.Target.Kind) + "/" + common.Target.Name, TargetNamespace: common.TargetNamespace,
+		Target: common.Target.String(), TargetNamespace: common.TargetNamespace,
 		MaxBytes: common.MaxBytes, RingBytes: o.RingBytes, DiskFloor: o.DiskFloor.Config(),
 	}
 }

@@ -90,7 +90,7 @@ func (p *plugin) listIntercepts(ctx context.Context, all bool) error {
 			}
 		}
 		rows = append(rows, []string{
-			o.Namespace, o.Name, requester(o), string(target.Kind) + "/" + target.Name, strconv.Itoa(int(o.Spec.TargetContainerPort)), intercept.Conditions(o.Spec.Match), string(o.Status.Phase),
+			o.Namespace, o.Name, requester(o), target.String(), strconv.Itoa(int(o.Spec.TargetContainerPort)), intercept.Conditions(o.Spec.Match), string(o.Status.Phase),
 			fmt.Sprintf("%d/%d", active, len(o.Status.Pods)), strconv.FormatInt(matched, 10), duration.HumanDuration(p.clock.Since(o.CreationTimestamp.Time)),
 		})
 	}

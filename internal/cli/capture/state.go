@@ -176,7 +176,7 @@ func (s *State) progressNotes() []string {
 func (s *State) title() string {
 	target := s.Capture.CaptureStatus().Target
 	if ref := s.Capture.Common().Target; target == "" && ref.Name != "" {
-		target = string(ref.Kind) + "/" + ref.Name
+		target = ref.String()
 	}
 	title := s.Capture.GetNamespace() + "/" + s.Capture.GetName()
 	if target != "" {

@@ -174,7 +174,7 @@ func (s *State) problems() []string {
 // Target names the workload and its port.
 func Target(o *v1alpha1.InterceptRequest) string {
 	_, target := o.AgentTarget()
-	return fmt.Sprintf("%s/%s port %d", target.Kind, target.Name, o.Spec.TargetContainerPort)
+	return fmt.Sprintf("%s port %d", target, o.Spec.TargetContainerPort)
 }
 
 // Conditions names the requests that a match selects.
