@@ -255,7 +255,7 @@ func (c *conn) upstreamEnded(up *upstream, err error, held []byte) {
 	}
 }
 
-// writeHeld sends the start of a head that the app did not complete. The peer has read it without a carrier, too.
+// writeHeld sends the start of a head that the app did not complete, which the peer would get without a carrier, too.
 func (c *conn) writeHeld(up *upstream, held []byte) {
 	if up.app() && len(held) > 0 {
 		_, _ = c.down.Write(held) // fails if the peer has gone, which the other goroutine handles

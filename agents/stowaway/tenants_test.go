@@ -102,7 +102,7 @@ func TestMemoryOfQuietStreams(t *testing.T) {
 }
 
 // TestMemoryOfReports: carriers of a namespace do not take Stowaway's memory without a stream. They send the largest reports on several
-// connections, and requests whose bodies nobody reads. A stream of another namespace works at the same time.
+// connections, and requests whose bodies Stowaway does not read. A stream of another namespace works at the same time.
 func TestMemoryOfReports(t *testing.T) {
 	const pods, connections, window = 80, 4, int(tunnel.Near)
 	for name, line := range map[string]string{

@@ -383,8 +383,8 @@ static __always_inline bool is_loopback_ipv4(__be32 address)
 	return (address & bpf_htonl(0xff000000)) == bpf_htonl(0x7f000000);
 }
 
-/* Whether an IPv6 address is that of loopback, or has an IPv4 address in it: no packet from elsewhere with one reaches a socket. */
-static __always_inline bool is_inner_ipv6(const __be32 *a)
+/* Whether an IPv6 address is ::1 or an IPv4-mapped one (RFC 4291). The kernel drops packets from elsewhere that have one of these. */
+static __always_inline bool is_loopback_or_mapped(const __be32 *a)
 {
 	return !(a[0] | a[1]) && (a[2] == bpf_htonl(0xffff) || (!a[2] && a[3] == bpf_htonl(1)));
 }
@@ -420,7 +420,7 @@ static __always_inline __u32 slot_by_ipv6(struct __sk_buff *skb, __u32 at)
 
 	if (!load(skb, at, (__u32 *)&ip, sizeof(ip)))
 		return REASON_PROTOCOL;
-	if ((is_inner_ipv6(ip.source) || is_inner_ipv6(ip.destination)) && skb->ifindex != LOOPBACK_INDEX)
+	if ((is_loopback_or_mapped(ip.source) || is_loopback_or_mapped(ip.destination)) && skb->ifindex != LOOPBACK_INDEX)
 		return REASON_NO_RECEIVER; /* as above */
 	if (*(__u8 *)ip.destination == 0xff)
 		return REASON_MULTICAST;

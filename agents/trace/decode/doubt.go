@@ -6,9 +6,9 @@ import (
 	"github.com/sonde-operator/sonde/agents/trace/kernel"
 )
 
-// Doubt notes which descriptors a record changes, and whether it changes the working directory. The record is older than the reading
-// of its process's state from /proc, so the names that were read there are not those of earlier events. read is when that was, in
-// nanoseconds since boot. Call Doubt for all such records before the first call of Decode.
+// Doubt notes which descriptors a record changes, and whether it changes the working directory. The state of the record's process was
+// read from /proc after the record, at the time read, in nanoseconds since boot. So events before the record have other names than those
+// that were read. Call Doubt for all such records before the first call of Decode.
 func (d *Decoder) Doubt(e *kernel.Record, read uint64) {
 	if p := d.resolver.processes[e.Head.Pid]; p != nil {
 		d.doubtRecord(p, e, read)

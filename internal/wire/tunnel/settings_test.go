@@ -44,7 +44,7 @@ func TestSmallFrames(t *testing.T) {
 	}
 }
 
-// TestOtherKinds: a frame that HTTP/2's client would only log ends the connection. All those of a server pass.
+// TestOtherKinds: a frame of a kind that HTTP/2's client does not know ends the connection. The kinds that a server sends pass.
 func TestOtherKinds(t *testing.T) {
 	for kind := range http2.FrameType(0x20) {
 		var sent bytes.Buffer
