@@ -540,6 +540,7 @@ func TestInterfacesInALoopTakeBoundedMemory(t *testing.T) {
 	t.Parallel()
 	for _, cand := range each {
 		t.Run(cand.name, func(t *testing.T) {
+			t.Parallel()
 			const most, rounds, late = 12, 6, 16 // more interfaces in all than are captured or have a note
 			n := newTestNet(t)
 			r := startChanged(t.Context(), t, cand.engine(), &Config{NetNS: n.target}, func(s *session) { s.maxInterfaces = most })

@@ -71,7 +71,7 @@ func TestProcessesChangeHands(t *testing.T) {
 	}
 	var all map[uint16]*sockets.Score
 	why := "no packets"
-	for end := time.Now().Add(30 * time.Second); why != "" && time.Now().Before(end); {
+	for end := time.Now().Add(2 * time.Minute); why != "" && time.Now().Before(end); {
 		for range 20 {
 			for _, port := range []int{oldPass, oldFork, oldShare, pass, fork, share, spawning, cloned} {
 				w.Ask("udp", podnet.TargetIP, port, 5)
