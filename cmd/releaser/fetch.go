@@ -64,7 +64,9 @@ func readCredentials(c release.Chart, dir string) (*credentials, error) {
 		}
 		read[key] = strings.TrimRight(string(b), "\r\n")
 	}
-	return &credentials{username: read[release.UsernameKey], password: read[release.PasswordKey]}, nil
+	login := &credentials{username: read[release.UsernameKey], password: read[release.PasswordKey]}
+	secrets.add([]any{login.password, login.username + ":" + login.password}) // servers may quote what they refuse
+	return login, nil
 }
 
 // httpClient trusts the system's certificate authorities and those of the spec.

@@ -5,6 +5,7 @@ import (
 	"bytes"
 	"compress/gzip"
 	"crypto/sha256"
+	"encoding/base64"
 	"encoding/hex"
 	"encoding/pem"
 	"fmt"
@@ -12,6 +13,8 @@ import (
 	"log"
 	"net/http"
 	"net/http/httptest"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 
@@ -42,6 +45,23 @@ func pack(t *testing.T, version string) (content []byte, digest string) {
 	}
 	sum := sha256.Sum256(b.Bytes())
 	return b.Bytes(), "sha256:" + hex.EncodeToString(sum[:])
+}
+
+// A server may quote the credentials that it refuses.
+func TestCredentialsAreHidden(t *testing.T) {
+	dir := t.TempDir()
+	for key, text := range map[string]string{release.UsernameKey: "robot", release.PasswordKey: "hunter-of-charts\n"} {
+		if err := os.WriteFile(filepath.Join(dir, key), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, err := readCredentials(release.Chart{SecretRef: "registry"}, dir); err != nil {
+		t.Fatal(err)
+	}
+	sent := "Basic " + base64.StdEncoding.EncodeToString([]byte("robot:hunter-of-charts"))
+	if got := secrets.hide("401 " + sent + " or hunter-of-charts"); got != "401 Basic *** or ***" {
+		t.Errorf("the message is %q", got)
+	}
 }
 
 // TestRepository gets charts from a repository over TLS with a certificate of its own.

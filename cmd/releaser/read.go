@@ -98,7 +98,6 @@ func values(q *release.Request, dir string) (map[string]any, error) {
 	if err != nil {
 		return nil, err
 	}
-	var secret []any
 	for i, from := range q.ValuesFrom {
 		document, err := os.ReadFile(filepath.Join(dir, strconv.Itoa(i), release.ValuesFile))
 		if errors.Is(err, fs.ErrNotExist) {
@@ -116,11 +115,10 @@ func values(q *release.Request, dir string) (map[string]any, error) {
 			return nil, err
 		}
 		if from.Secret() {
-			secret = append(secret, more)
+			secrets.add(more)
 		}
 		merged = loader.MergeMaps(merged, more)
 	}
-	secrets.set(secret)
 	own, err := parseValues("values", q.Values)
 	if err != nil {
 		return nil, err

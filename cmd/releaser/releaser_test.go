@@ -17,13 +17,18 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/santhosh-tekuri/jsonschema/v6"
 	"helm.sh/helm/v4/pkg/action"
 	"helm.sh/helm/v4/pkg/chart/common"
 	"helm.sh/helm/v4/pkg/chart/loader/archive"
 	helmrelease "helm.sh/helm/v4/pkg/release/v1"
+	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	apimeta "k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+	typedcorev1 "k8s.io/client-go/kubernetes/typed/core/v1"
 
 	"github.com/sonde-operator/sonde/internal/wire/release"
 )
@@ -185,10 +190,65 @@ func TestHidden(t *testing.T) {
 	if got := h.hide("before"); got != "before" {
 		t.Errorf("got %q", got)
 	}
-	h.set([]any{map[string]any{"a": "hunter22", "b": []any{"hunter22-long", json.Number("12345678"), "ab", true, nil, "two\nlines"}}})
+	h.add([]any{map[string]any{"a": "hunter22", "b": []any{"hunter22-long", json.Number("12345678"), "ab", true, nil, "two\nlines"}}})
 	got := h.hide(`hunter22-long hunter22 aHVudGVyMjI= 12345678 ab true two\nlines`)
 	if want := `*** *** *** *** ab true ***`; got != want {
 		t.Errorf("got %q, want %q", got, want)
+	}
+	h.add("more")
+	if got := h.hide("hunter22 more"); got != "*** ***" {
+		t.Errorf("got %q, want that earlier values stay hidden", got)
+	}
+}
+
+// Schemas, the API server and encoders of JSON quote values in different ways.
+func TestHiddenAsOthersQuoteIt(t *testing.T) {
+	schema, err := jsonschema.UnmarshalJSON(strings.NewReader(`{"pattern": "^0$"}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	compiler := jsonschema.NewCompiler()
+	if err := compiler.AddResource(schemaURL, schema); err != nil {
+		t.Fatal(err)
+	}
+	compiled, err := compiler.Compile(schemaURL)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, value := range []string{"it's hunter22", `hunter"22\`, "{\n\"key\": \"hunter22\"\n}", "<hunter22&>", "hunter22\u2028\a"} {
+		var h hidden
+		h.add(value)
+		asJSON, err := json.Marshal(value)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for by, text := range map[string]string{
+			"a schema": compiled.Validate(value).Error(), "the API server": field.Invalid(field.NewPath("host"), value, "no").Error(), "JSON": string(asJSON),
+		} {
+			if got := h.hide(text); strings.Contains(got, "hunter") || !strings.Contains(got, "***") {
+				t.Errorf("%q, quoted by %s: %s", value, by, got)
+			}
+		}
+	}
+}
+
+// refusedSecrets refuses to list.
+type refusedSecrets struct {
+	typedcorev1.SecretInterface
+}
+
+func (refusedSecrets) List(context.Context, metav1.ListOptions) (*corev1.SecretList, error) {
+	return nil, errors.New("not with hunter-of-a-remedy")
+}
+
+// A remedy needs no values, and its errors may quote those of the release.
+func TestHiddenInARemedy(t *testing.T) {
+	a := newAttemptOf("")
+	a.values, a.records = t.TempDir(), &records{SecretInterface: refusedSecrets{}}
+	document(t, a.values, "0", "password: hunter-of-a-remedy")
+	a.request.Remedy, a.request.ValuesFrom = release.Rollback, []release.Document{{Kind: "Secret", Name: "s", Key: "k"}, {Kind: "Secret", Name: "gone", Key: "k"}}
+	if got := secrets.hide(a.make(t.Context()).Message); strings.Contains(got, "hunter") || !strings.Contains(got, "***") {
+		t.Errorf("the report shows the value: %s", got)
 	}
 }
 

@@ -1,11 +1,15 @@
 package main
 
 import (
+	"bytes"
 	"encoding/base64"
+	"encoding/json"
 	"fmt"
 	"log/slog"
+	"maps"
 	"slices"
 	"strings"
+	"sync"
 	"sync/atomic"
 )
 
@@ -19,26 +23,49 @@ var secrets hidden
 // hidden replaces values in texts.
 type hidden struct {
 	replacer atomic.Pointer[strings.Replacer]
+
+	mu  sync.Mutex
+	all map[string]bool
 }
 
-// set hides all values below v.
-func (h *hidden) set(v any) {
-	var all []string
+// add hides all values below v from now on.
+func (h *hidden) add(v any) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.all == nil {
+		h.all = map[string]bool{}
+	}
 	walk(v, func(value string) {
-		if len(value) >= minSecret {
-			all = append(all, value, base64.StdEncoding.EncodeToString([]byte(value)))
-			if quoted := strings.Trim(fmt.Sprintf("%q", value), `"`); quoted != value {
-				all = append(all, quoted)
-			}
+		if len(value) < minSecret {
+			return
+		}
+		for _, form := range forms(value) {
+			h.all[form] = true
 		}
 	})
-	// The longest first: one value may be a part of another.
-	slices.SortFunc(all, func(a, b string) int { return len(b) - len(a) })
 	var pairs []string
-	for _, value := range slices.Compact(all) {
+	// The longest first: one value may be a part of another.
+	for _, value := range slices.SortedFunc(maps.Keys(h.all), func(a, b string) int { return len(b) - len(a) }) {
 		pairs = append(pairs, value, "***")
 	}
 	h.replacer.Store(strings.NewReplacer(pairs...))
+}
+
+// forms returns the texts in which messages quote a value: as it is, in base64, and between the quotes of Go, of JSON with and without
+// escapes for HTML, and of the validator of schemas, which escapes a single quote and no double one.
+func forms(value string) []string {
+	quoted := fmt.Sprintf("%q", value)
+	quoted = quoted[1 : len(quoted)-1]
+	all := []string{value, base64.StdEncoding.EncodeToString([]byte(value)), quoted, strings.NewReplacer(`\"`, `"`, `'`, `\'`).Replace(quoted)}
+	for _, html := range []bool{false, true} {
+		var b bytes.Buffer
+		e := json.NewEncoder(&b)
+		e.SetEscapeHTML(html)
+		if e.Encode(value) == nil {
+			all = append(all, b.String()[1:b.Len()-2]) // without quotes and the line's end
+		}
+	}
+	return all
 }
 
 func walk(v any, visit func(string)) {

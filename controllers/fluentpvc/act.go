@@ -27,7 +27,9 @@ import (
 const (
 	minRefusedDelay = 5 * time.Second
 	maxRefusedDelay = 5 * time.Minute
-	evictionDelay   = 10 * time.Second
+	// An eviction that a PodDisruptionBudget refuses is tried again soon, because the budget may have room when another Pod is ready.
+	minBlockedDelay = 10 * time.Second
+	maxBlockedDelay = time.Minute
 	// endingDelay before a namespace that is being deleted is looked at again: the cache may lag behind a new one of its name.
 	endingDelay = time.Minute
 	// behindDelay before a pass is repeated whose cache lagged. An object that came and went between two lists of a watch causes no

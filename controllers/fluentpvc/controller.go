@@ -123,7 +123,12 @@ func (r *Reconciler) bind(ctx context.Context, key types.NamespacedName) (*sonde
 	if pod == nil || err != nil {
 		return nil, err
 	}
-	return r.createBinding(ctx, BuildBinding(f, sondev1.ObjectReference{Name: pod.Name, UID: string(pod.UID)}, key))
+	binding, err := r.createBinding(ctx, BuildBinding(f, sondev1.ObjectReference{Name: pod.Name, UID: string(pod.UID)}, key))
+	if refusal(err) { // a quota or a policy; without a binding nothing else says it
+		r.Recorder.Eventf(pod, nil, corev1.EventTypeWarning, "ClaimRefused", "CreateClaim", "%s", text.OneLine(fmt.Sprintf(
+			"claim %s is not created, and the operator tries again: %v", key.Name, err), maxNote))
+	}
+	return binding, err
 }
 
 // createBinding returns nil if the namespace or the kind is being deleted. The cache may not have a binding yet that an earlier pass

@@ -732,6 +732,27 @@ func TestNoBindingInAClosedNamespace(t *testing.T) {
 	}
 }
 
+// A quota or a policy may refuse bindings. Only an Event can say so: the Pod has no binding.
+func TestRefusedBinding(t *testing.T) {
+	w := newWorld(t, fluentPVC(), targetPod("1"))
+	w.refuse = func(o client.Object) error {
+		if _, ok := o.(*sondev1.FluentPVCBinding); ok {
+			return apierrors.NewForbidden(sondev1.GroupVersion.WithResource("fluentpvcbindings").GroupResource(), o.GetName(), errors.New("exceeded quota: objects"))
+		}
+		return nil
+	}
+	_, err := w.r.Reconcile(t.Context(), ctrl.Request{NamespacedName: client.ObjectKey{Namespace: "shop", Name: claimName}})
+	if !apierrors.IsForbidden(err) {
+		t.Errorf("error %v, want the refusal: the pass is repeated", err)
+	}
+	if len(w.events.Events) != 1 {
+		t.Fatalf("%d Events, want one", len(w.events.Events))
+	}
+	if event := <-w.events.Events; !strings.Contains(event, "ClaimRefused") || !strings.Contains(event, "exceeded quota: objects") {
+		t.Errorf("event %q", event)
+	}
+}
+
 func TestPodOfADeletedFluentPVC(t *testing.T) {
 	w := newWorld(t, targetPod("1"))
 	w.pass()
@@ -901,8 +922,11 @@ func TestEviction(t *testing.T) {
 		}
 		return nil
 	}
-	if result := w.pass(); result.RequeueAfter != evictionDelay {
-		t.Errorf("next pass after %s, want %s", result.RequeueAfter, evictionDelay)
+	for _, want := range []time.Duration{minBlockedDelay, 20 * time.Second, maxBlockedDelay} {
+		if result := w.pass(); result.RequeueAfter != want {
+			t.Errorf("next pass after %s, want %s", result.RequeueAfter, want)
+		}
+		w.clock.SetTime(w.clock.Now().Add(10 * want))
 	}
 	b := w.wantPhase(sondev1.BindingReady)
 	if c := apimeta.FindStatusCondition(b.Status.Conditions, sondev1.ConditionSidecarHealthy); c.Reason != sondev1.ReasonEvictionBlocked {

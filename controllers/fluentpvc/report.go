@@ -28,7 +28,7 @@ func (d result) again(o *observation) time.Duration {
 		if soon, ok := errors.AsType[*tooSoonError](d.refused); ok {
 			return max(soon.due.Sub(o.now), 0) + time.Second
 		}
-		return evictionDelay
+		return blockedDelay(o)
 	case d.refused != nil:
 		return d.refusedDelay(o)
 	case d.behind:
@@ -46,6 +46,15 @@ func (d result) refusedDelay(o *observation) time.Duration {
 		begin = &c.LastTransitionTime
 	}
 	return min(max(o.now.Sub(begin.Time)/5, minRefusedDelay), maxRefusedDelay)
+}
+
+// blockedDelay is a fifth of the time for which the sidecar has been down. A user can have any number of Pods that nobody may evict.
+func blockedDelay(o *observation) time.Duration {
+	down := time.Duration(0)
+	if c := apimeta.FindStatusCondition(o.binding.Status.Conditions, sondev1.ConditionSidecarHealthy); c != nil {
+		down = o.now.Sub(c.LastTransitionTime.Time)
+	}
+	return min(max(down/5, minBlockedDelay), maxBlockedDelay)
 }
 
 // report writes every condition.

@@ -19,9 +19,10 @@ func newMustGather(p *plugin) *cobra.Command {
 		Long: `Collects Sonde's resources of all namespaces, the operator's objects, events and logs, and versions. It needs
 the rights of a cluster admin. It names what it could not read, and collects the rest.
 
-It reads no Secrets and redacts stamps, hashes of tokens, the paths of the webhooks and the environment variables of
-FluentPVCs. It collects neither packets nor events of traces. The result has names of users, namespaces, Pods and nodes,
-the filters of captures and the commands of FluentPVCs: check its content before you share it.`,
+It reads no Secrets and redacts stamps, hashes of tokens, the paths of the webhooks, the environment variables of
+FluentPVCs, the Helm values of Collectors, the values of headers in InterceptRequests, and passwords in URLs. It collects
+neither packets nor events of traces. The result has names of users, namespaces, Pods and nodes, the filters of captures
+and the commands of FluentPVCs, and conditions may quote values of Collectors: check its content before you share it.`,
 		Example: `  kubectl sonde must-gather
   kubectl sonde must-gather -o sonde.tar.gz`,
 		Args: cobra.NoArgs,

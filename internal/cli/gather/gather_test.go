@@ -27,6 +27,7 @@ const (
 	hash  = "4a544a54"
 	key   = "MIGHAgEAMBMGByqGSM49"
 	env   = "hunter2"
+	value = "swordfish"
 	jwt   = "eyJhbGciOiJSUzI1NiIs.eyJpc3MiOiJrdWJlcm5ldGVz.c2lnbmF0dXJlLi4u"
 )
 
@@ -44,6 +45,12 @@ var answers = map[string]string{
 		"sidecarContainerTemplate":{"name":"agent","env":[{"name":"A","value":"` + env + `"},{"name":"B","valueFrom":{"secretKeyRef":{"name":"referenced","key":"k"}}}]}}}]}`,
 	"/apis/monitoring.openshift.tpg/v1alpha1/fluentpvcbindings": `{"items":[{"kind":"FluentPVCBinding","metadata":{"name":"logs-1","namespace":"shop"},"status":{"phase":"Ready"},
 		"spec":{"template":{"pvcFinalizerJobSpecTemplate":{"template":{"spec":{"initContainers":[{"env":[{"name":"A","value":"` + env + `"}]}],"containers":[{"image":"kept","env":[{"name":"A","value":"` + env + `"}]}]}}}}}}]}`,
+	"/apis/monitoring.openshift.tpg/v1alpha1/collectors": `{"items":[{"kind":"Collector","metadata":{"name":"acme","namespace":"acme"},"spec":{"tenant":{"reference":"acme"},
+		"collector":{"name":"kept","configuration":"` + value + `"},"values":{"otlp":{"headers":{"authorization":"` + value + `"}},"users":[{"password":"` + value + `"}],"pin":20071969}}}]}`,
+	"/apis/monitoring.openshift.tpg/v1alpha1/interceptrequests": `{"items":[{"kind":"InterceptRequest","metadata":{"name":"web","namespace":"shop"},
+		"spec":{"match":{"headers":[{"name":"cookie","exact":"` + value + `"},{"name":"x-user","prefix":"` + value + `"}]}}}]}`,
+	"/apis/apps/v1/namespaces/sonde-system/deployments": `{"items":[{"kind":"Deployment","metadata":{"name":"sonde-manager"},"spec":{"template":{"spec":{"containers":[
+		{"name":"manager","env":[{"name":"HTTPS_PROXY","value":"http://operator:` + value + `@proxy.example.com:3128"},{"name":"NO_PROXY","value":"kept.example.com"}]}]}}}}]}`,
 	"/apis/rbac.authorization.k8s.io/v1/rolebindings": `{"items":[{"kind":"RoleBinding","metadata":{"name":"sonde-fluentpvc","namespace":"shop"}},{"kind":"RoleBinding","metadata":{"name":"not wanted"}}]}`,
 	"/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations": `{"items":[
 		{"kind":"MutatingWebhookConfiguration","metadata":{"name":"another"}},
@@ -122,7 +129,7 @@ func TestNothingSecretIsCollected(t *testing.T) {
 	}
 	all := files(t, dir)
 	for name, content := range all {
-		for _, secret := range []string{path, stamp, hash, key, jwt, env, "not wanted", "managedFields"} {
+		for _, secret := range []string{path, stamp, hash, key, jwt, env, value, "20071969", "not wanted", "managedFields"} {
 			if strings.Contains(content, secret) {
 				t.Errorf("%q in %s:\n%s", secret, name, content)
 			}
@@ -139,6 +146,9 @@ func TestNothingSecretIsCollected(t *testing.T) {
 		"objects/resultaccesses.yaml":                      "tokenHash: REDACTED",
 		"objects/fluentpvcs.yaml":                          "name: referenced",
 		"objects/fluentpvcbindings.yaml":                   "image: kept",
+		"objects/collectors.yaml":                          "authorization: REDACTED",
+		"objects/interceptrequests.yaml":                   "name: x-user",
+		"objects/deployments.yaml":                         "value: http://REDACTED@proxy.example.com:3128",
 		"objects/rolebindings-sonde-fluentpvc.yaml":        "namespace: shop",
 		"objects/mutatingwebhookconfigurations-sonde.yaml": "path: /mutate-packetcapture/REDACTED",
 		"objects/configmaps-sonde-config.yaml":             "paused:",

@@ -22,7 +22,8 @@ var stamped = []string{v1alpha1.AnnotationStamp, v1alpha1.AnnotationRequester, v
 // the rest is a secret of the operator.
 var WebhookPath = regexp.MustCompile(`(/mutate-[-a-z0-9]+)/[0-9a-f]+(\?timeout=\w+)?`)
 
-// secrets in texts: the webhooks' paths, private keys, and tokens of Kubernetes, which are three parts of base64.
+// secrets in texts: the webhooks' paths, private keys, tokens of Kubernetes, which are three parts of base64, and the user and the
+// password in a URL. OLM writes the cluster's proxy into the environment of operators.
 var secrets = []struct {
 	pattern *regexp.Regexp
 	with    string
@@ -30,6 +31,7 @@ var secrets = []struct {
 	{WebhookPath, "$1/" + redacted},
 	{regexp.MustCompile(`-----BEGIN [A-Z ]*PRIVATE KEY-----[\s\S]*?-----END [A-Z ]*PRIVATE KEY-----`), redacted},
 	{regexp.MustCompile(`\beyJ[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]{8,}`), redacted},
+	{regexp.MustCompile(`://[^/\s"':@]*:[^/\s"'@]+@`), "://" + redacted + "@"},
 }
 
 // text redacts secrets in a text.
@@ -53,22 +55,73 @@ func object(o *unstructured.Unstructured) {
 		}
 	}
 	o.SetAnnotations(annotations)
-	if o.GetKind() == "ResultAccess" {
+	switch kind := o.GetKind(); {
+	case kind == "ResultAccess":
 		_ = unstructured.SetNestedField(o.Object, redacted, "spec", "tokenHash") // an object without spec has none
-	}
-	if strings.HasPrefix(o.GetKind(), "FluentPVC") {
+	case strings.HasPrefix(kind, "FluentPVC"):
 		values(o.Object["spec"])
+	case kind == v1alpha1.CollectorKind:
+		chartValues(o.Object)
+	case kind == "InterceptRequest":
+		headers(o.Object)
+	case strings.HasSuffix(kind, "WebhookConfiguration"):
+		paths(o.Object)
 	}
-	if strings.HasSuffix(o.GetKind(), "WebhookConfiguration") {
-		webhooks, _, _ := unstructured.NestedSlice(o.Object, "webhooks")
-		for _, w := range webhooks {
-			hook, ok := w.(map[string]any)
-			if path, found, _ := unstructured.NestedString(hook, "clientConfig", "service", "path"); ok && found {
-				kept, _, _ := strings.Cut(strings.TrimPrefix(path, "/"), "/")
-				_ = unstructured.SetNestedField(hook, "/"+kept+"/"+redacted, "clientConfig", "service", "path")
+}
+
+// paths redacts the paths of webhooks.
+func paths(configuration map[string]any) {
+	webhooks, _, _ := unstructured.NestedSlice(configuration, "webhooks")
+	for _, w := range webhooks {
+		hook, ok := w.(map[string]any)
+		if path, found, _ := unstructured.NestedString(hook, "clientConfig", "service", "path"); ok && found {
+			kept, _, _ := strings.Cut(strings.TrimPrefix(path, "/"), "/")
+			_ = unstructured.SetNestedField(hook, "/"+kept+"/"+redacted, "clientConfig", "service", "path")
+		}
+	}
+	_ = unstructured.SetNestedSlice(configuration, webhooks, "webhooks")
+}
+
+// chartValues redacts the Helm values of a Collector, which charts take passwords from. The names of values stay.
+func chartValues(collector map[string]any) {
+	if _, found, _ := unstructured.NestedFieldNoCopy(collector, "spec", "collector", "configuration"); found {
+		_ = unstructured.SetNestedField(collector, redacted, "spec", "collector", "configuration")
+	}
+	if all, found, _ := unstructured.NestedFieldNoCopy(collector, "spec", "values"); found {
+		_ = unstructured.SetNestedField(collector, leaves(all), "spec", "values")
+	}
+}
+
+// leaves returns a value with all texts, numbers and booleans in it redacted.
+func leaves(in any) any {
+	switch v := in.(type) {
+	case map[string]any:
+		for key, inner := range v {
+			v[key] = leaves(inner)
+		}
+	case []any:
+		for i, inner := range v {
+			v[i] = leaves(inner)
+		}
+	default:
+		return redacted
+	}
+	return in
+}
+
+// headers redacts what an InterceptRequest compares headers with, for example a cookie. Their names stay.
+func headers(intercept map[string]any) {
+	matches, _, _ := unstructured.NestedSlice(intercept, "spec", "match", "headers")
+	for _, m := range matches {
+		match, _ := m.(map[string]any)
+		for field := range match {
+			if field != "name" {
+				match[field] = redacted
 			}
 		}
-		_ = unstructured.SetNestedSlice(o.Object, webhooks, "webhooks")
+	}
+	if len(matches) > 0 {
+		_ = unstructured.SetNestedSlice(intercept, matches, "spec", "match", "headers")
 	}
 }
 
