@@ -200,9 +200,11 @@ func (c *conn) cutShort(up *upstream) {
 	c.exchange.asked = true
 	closing := c.complete()
 	c.mu.Unlock()
-	if closing || up.CloseWrite() != nil {
+	if closing {
 		c.close(false)
+		return
 	}
+	_ = up.CloseWrite() // fails if up has ended, which its reader handles: it may have a response
 }
 
 // abandon stops a request that the upstream does not take. Its response may come, or have come.
