@@ -238,12 +238,13 @@ func (c *conn) upstreamEnded(up *upstream, err error, held []byte) {
 			_ = c.down.CloseWrite() // fails if the peer has gone, which the other goroutine handles
 		}
 	case x.up != up:
-		mirror := c.last == up && regular
+		// As the peer would see it without a carrier. If a client fails, the app can answer further requests.
+		mirror := c.last == up && (regular || up.app()) || c.last == nil && up.app()
 		if !mirror {
 			c.detach(up)
 		}
 		c.mu.Unlock()
-		if mirror { // as the peer would see it without a carrier
+		if mirror {
 			c.close(false)
 		}
 	case x.sending: // send decides
