@@ -19,6 +19,9 @@ func (c *conn) request() bool {
 	r := p.choose(&c.head)
 	c.head.forget()
 	if r != nil {
+		if c.head.http2 && p.shares(r) {
+			c.head.upgrade = false // the client would get the connection's further requests, also those that it does not match
+		}
 		if up := c.sendToClient(r, n, rest.done()); up != nil {
 			r.matched.Add(1)
 			return c.sendBody(up, &rest)
