@@ -283,6 +283,6 @@ func (c *Carrier) closeAll() {
 	c.closed = true
 	c.mu.Unlock()
 	for _, one := range c.all() {
-		one.close(false)
+		one.cut()
 	}
 }

@@ -302,6 +302,7 @@ func responseRows() map[string]row {
 	big := strings.Repeat("0123456789abcdef", 40<<10)
 	upgrade := request("GET /ws", "Connection: Upgrade", "Upgrade: websocket")
 	aliceUpgrade := request("GET /ws", "X-User: alice", "Connection: Upgrade", "Upgrade: websocket")
+	aliceH2C := request("GET /a", "X-User: alice", "Connection: Upgrade, HTTP2-Settings", "Upgrade: foo, H2C", "HTTP2-Settings: AAMAAABk")
 	switching := "HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\n\r\n"
 	connect := "CONNECT db:5432 HTTP/1.1\r\nHost: db\r\n\r\n"
 	return map[string]row{
@@ -345,18 +346,21 @@ func responseRows() map[string]row {
 			send: aliceSized[:len(aliceSized)-2], then: []clientStep{{"no", " /" + get}}, client: aliceSized, app: get,
 			back: "HTTP/1.1 403 F\r\nContent-Length: 2\r\n\r\nno" + fromApp, clientSays: []answer{{after: "GET", send: "HTTP/1.1 403 F\r\nContent-Length: 2\r\n\r\nno"}},
 		},
-		"early response and close":          {send: "POST / HTTP/1.1\r\nContent-Length: 9\r\n\r\nab", app: "POST / HTTP/1.1\r\nContent-Length: 9\r\n\r\nab", back: fromApp, closed: true, appSays: []answer{{after: "ab", send: fromApp, end: "close"}}},
-		"websocket of the app":              {send: upgrade, then: []clientStep{{"101", alice}, {"pong", "\x00more"}}, app: upgrade + alice + "\x00more", back: switching + "pong" + "end", appSays: []answer{{after: "\r\n\r\n", send: switching}, {after: alice, send: "pong"}, {after: "more", send: "end"}}},
-		"websocket of the client":           {send: aliceUpgrade, then: []clientStep{{"101", get}, {"pong", "\x00more"}}, client: aliceUpgrade + get + "\x00more", back: switching + "pong" + "end", clientSays: []answer{{after: "\r\n\r\n", send: switching}, {after: get, send: "pong"}, {after: "more", send: "end"}}},
-		"bytes right after 101":             {send: upgrade, app: upgrade, back: switching + "\x81\x00", appSays: []answer{{after: "\r\n\r\n", send: switching + "\x81\x00"}}},
-		"upgrade refused":                   {send: upgrade + alice, app: upgrade, client: alice, back: fromApp + fromCli},
-		"client upgrades unasked":           {send: alice, client: alice, reset: true, clientSays: []answer{{after: "\r\n\r\n", send: switching}}},
-		"client says more than its answer":  {send: alice, client: alice, back: fromCli, reset: true, clientSays: []answer{{after: "\r\n\r\n", send: fromCli + fromCli}}},
-		"client's answer is not HTTP":       {send: alice, client: alice, reset: true, clientSays: []answer{{after: "\r\n\r\n", send: "hello"}}},
-		"app's answer is not HTTP":          {send: get, then: []clientStep{{"hello", alice}}, app: get + alice, back: "hello", appSays: []answer{{after: "\r\n\r\n", send: "hello"}}},
-		"bad chunk in an answer of the app": {send: get, then: []clientStep{{"zz", alice}}, app: get + alice, back: "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n", appSays: []answer{{after: "\r\n\r\n", send: "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n"}}},
-		"CONNECT":                           {send: connect, then: []clientStep{{"200", alice}}, app: connect + alice, back: "HTTP/1.1 200 OK\r\n\r\nhi", appSays: []answer{{after: "\r\n\r\n", send: "HTTP/1.1 200 OK\r\n\r\n"}, {after: alice, send: "hi"}}},
-		"CONNECT refused":                   {send: connect + alice, app: connect, client: alice, back: "HTTP/1.1 403 F\r\nContent-Length: 0\r\n\r\n" + fromCli, appSays: []answer{{after: "\r\n\r\n", send: "HTTP/1.1 403 F\r\nContent-Length: 0\r\n\r\n"}}},
+		"early response and close":              {send: "POST / HTTP/1.1\r\nContent-Length: 9\r\n\r\nab", app: "POST / HTTP/1.1\r\nContent-Length: 9\r\n\r\nab", back: fromApp, closed: true, appSays: []answer{{after: "ab", send: fromApp, end: "close"}}},
+		"websocket of the app":                  {send: upgrade, then: []clientStep{{"101", alice}, {"pong", "\x00more"}}, app: upgrade + alice + "\x00more", back: switching + "pong" + "end", appSays: []answer{{after: "\r\n\r\n", send: switching}, {after: alice, send: "pong"}, {after: "more", send: "end"}}},
+		"websocket of the client":               {send: aliceUpgrade, then: []clientStep{{"101", get}, {"pong", "\x00more"}}, client: aliceUpgrade + get + "\x00more", back: switching + "pong" + "end", clientSays: []answer{{after: "\r\n\r\n", send: switching}, {after: get, send: "pong"}, {after: "more", send: "end"}}},
+		"client upgrades to HTTP/2":             {send: aliceH2C, client: aliceH2C, reset: true, clientSays: []answer{{after: "\r\n\r\n", send: switching}}},
+		"client ignores HTTP/2":                 {send: aliceH2C + get, client: aliceH2C, app: get, back: fromCli + fromApp},
+		"client upgrades to HTTP/2, whole port": inPort(row{send: aliceH2C, then: []clientStep{{"101", get}}, client: aliceH2C + get, back: switching + "x", clientSays: []answer{{after: "\r\n\r\n", send: switching}, {after: get, send: "x"}}}),
+		"bytes right after 101":                 {send: upgrade, app: upgrade, back: switching + "\x81\x00", appSays: []answer{{after: "\r\n\r\n", send: switching + "\x81\x00"}}},
+		"upgrade refused":                       {send: upgrade + alice, app: upgrade, client: alice, back: fromApp + fromCli},
+		"client upgrades unasked":               {send: alice, client: alice, reset: true, clientSays: []answer{{after: "\r\n\r\n", send: switching}}},
+		"client says more than its answer":      {send: alice, client: alice, back: fromCli, reset: true, clientSays: []answer{{after: "\r\n\r\n", send: fromCli + fromCli}}},
+		"client's answer is not HTTP":           {send: alice, client: alice, reset: true, clientSays: []answer{{after: "\r\n\r\n", send: "hello"}}},
+		"app's answer is not HTTP":              {send: get, then: []clientStep{{"hello", alice}}, app: get + alice, back: "hello", appSays: []answer{{after: "\r\n\r\n", send: "hello"}}},
+		"bad chunk in an answer of the app":     {send: get, then: []clientStep{{"zz", alice}}, app: get + alice, back: "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n", appSays: []answer{{after: "\r\n\r\n", send: "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n"}}},
+		"CONNECT":                               {send: connect, then: []clientStep{{"200", alice}}, app: connect + alice, back: "HTTP/1.1 200 OK\r\n\r\nhi", appSays: []answer{{after: "\r\n\r\n", send: "HTTP/1.1 200 OK\r\n\r\n"}, {after: alice, send: "hi"}}},
+		"CONNECT refused":                       {send: connect + alice, app: connect, client: alice, back: "HTTP/1.1 403 F\r\nContent-Length: 0\r\n\r\n" + fromCli, appSays: []answer{{after: "\r\n\r\n", send: "HTTP/1.1 403 F\r\nContent-Length: 0\r\n\r\n"}}},
 	}
 }
 

@@ -105,6 +105,14 @@ func (c *conn) close(abort bool) {
 	}
 }
 
+// cut ends a connection at any moment. Without a reset, a response that has no length, or bytes that are not HTTP, would look whole.
+func (c *conn) cut() {
+	c.mu.Lock()
+	underWay := c.exchange.up != nil && !c.exchange.answered || c.raw != nil && !c.final && !c.raw.ended
+	c.mu.Unlock()
+	c.close(underWay)
+}
+
 // closeIdle closes a connection that waits for a request. It reports whether the connection is closed.
 func (c *conn) closeIdle() bool {
 	c.mu.Lock()

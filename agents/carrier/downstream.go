@@ -205,7 +205,9 @@ func (c *conn) ended(err error) {
 	switch {
 	case unused: // a TCP probe
 		c.pin(nil)
-	case idle || up.CloseWrite() != nil:
+	case idle:
 		c.close(false)
+	default:
+		_ = up.CloseWrite() // fails if up has ended, which its reader handles: it may have a response
 	}
 }

@@ -111,6 +111,8 @@ type head struct {
 	// expects a 100 before it sends its body.
 	expects bool
 	upgrade bool
+	// http2: it asks for an upgrade to HTTP/2, after which the connection carries further requests.
+	http2 bool
 	// probe of the kubelet.
 	probe bool
 }
@@ -168,7 +170,12 @@ func (h *head) parseFields(lines string, f *framing) bool {
 func (h *head) note(name, value string, f *framing) {
 	switch len(name) {
 	case len("upgrade"):
-		h.upgrade = h.upgrade || strings.EqualFold(name, "upgrade")
+		if strings.EqualFold(name, "upgrade") {
+			h.upgrade = true
+			for protocol := range strings.SplitSeq(value, ",") {
+				h.http2 = h.http2 || equalFold(trim(protocol), "h2c")
+			}
+		}
 	case len("expect"):
 		h.expects = h.expects || strings.EqualFold(name, "expect")
 	case len("user-agent"): // "connection" has the same length

@@ -19,6 +19,9 @@ func (c *conn) request() bool {
 	r := p.choose(&c.head)
 	c.head.forget()
 	if r != nil {
+		if c.head.http2 && p.shares(r) {
+			c.head.upgrade = false // the client would get the connection's further requests, also those that it does not match
+		}
 		if up := c.sendToClient(r, n, rest.done()); up != nil {
 			r.matched.Add(1)
 			return c.sendBody(up, &rest)
@@ -200,9 +203,11 @@ func (c *conn) cutShort(up *upstream) {
 	c.exchange.asked = true
 	closing := c.complete()
 	c.mu.Unlock()
-	if closing || up.CloseWrite() != nil {
+	if closing {
 		c.close(false)
+		return
 	}
+	_ = up.CloseWrite() // fails if up has ended, which its reader handles: it may have a response
 }
 
 // abandon stops a request that the upstream does not take. Its response may come, or have come.

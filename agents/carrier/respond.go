@@ -238,12 +238,12 @@ func (c *conn) upstreamEnded(up *upstream, err error, held []byte) {
 			_ = c.down.CloseWrite() // fails if the peer has gone, which the other goroutine handles
 		}
 	case x.up != up:
-		mirror := c.last == up && regular
+		mirror := c.mirrors(up, regular)
 		if !mirror {
 			c.detach(up)
 		}
 		c.mu.Unlock()
-		if mirror { // as the peer would see it without a carrier
+		if mirror {
 			c.close(false)
 		}
 	case x.sending: // send decides
@@ -253,6 +253,15 @@ func (c *conn) upstreamEnded(up *upstream, err error, held []byte) {
 		c.mu.Unlock()
 		c.exchangeEnded(up, regular, held)
 	}
+}
+
+// mirrors reports whether the peer is to see the end of an upstream that has no exchange, as it would without a carrier. If a client has
+// failed, the app can answer further requests. The caller holds mu.
+func (c *conn) mirrors(up *upstream, regular bool) bool {
+	if up.app() {
+		return c.last == up || c.last == nil
+	}
+	return c.last == up && regular
 }
 
 // writeHeld sends the start of a head that the app did not complete, which the peer would get without a carrier, too.

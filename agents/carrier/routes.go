@@ -174,6 +174,9 @@ func (p *portRoutes) unread() bool {
 	return len(p.matching) == 0 && p.rest == nil
 }
 
+// shares reports whether a connection with a request of this route may have requests for others, too.
+func (p *portRoutes) shares(r *route) bool { return r.match != nil || len(p.all) > 1 }
+
 // passed counts what went to the app.
 func (p *portRoutes) passed() {
 	for _, r := range p.all {

@@ -27,6 +27,7 @@ func runCarrier(ctx context.Context, args []string, log *slog.Logger) (int, erro
 	if err := parse(flags, args, "socket", "stowaway", "stowaway-key", "identity", "identity-key", "pod-uid", "pod"); err != nil {
 		return exitUsage, err
 	}
+	muteHTTP2()
 	text, err := os.ReadFile(*identity)
 	if err != nil {
 		return 0, fmt.Errorf("read identity: %w", err)

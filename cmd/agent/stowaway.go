@@ -6,6 +6,8 @@ import (
 	"errors"
 	"flag"
 	"fmt"
+	"io"
+	stdlog "log"
 	"log/slog"
 	"net"
 	"os"
@@ -33,6 +35,7 @@ func runStowaway(ctx context.Context, args []string, log *slog.Logger) (int, err
 	if err := parse(flags, args, "identity", "identity-key", "manager-key"); err != nil {
 		return exitUsage, err
 	}
+	muteHTTP2()
 	text, err := os.ReadFile(*identity)
 	if err != nil {
 		return 1, fmt.Errorf("read the identity: %w", err)
@@ -52,3 +55,7 @@ func runStowaway(ctx context.Context, args []string, log *slog.Logger) (int, err
 	}
 	return 0, stowaway.Run(ctx, &cfg)
 }
+
+// muteHTTP2 drops the standard logger's lines. The client of HTTP/2 writes one for each stream on which the other side breaks the protocol.
+// That is a developer's machine, or a Stowaway that was taken over, and either could fill the disk.
+func muteHTTP2() { stdlog.SetOutput(io.Discard) }

@@ -1,6 +1,8 @@
 package main
 
 import (
+	"io"
+	"log"
 	"os"
 	"path/filepath"
 	"strings"
@@ -38,12 +40,17 @@ func TestStowawayFlags(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			var out strings.Builder
+			before := log.Writer()
+			defer log.SetOutput(before)
 			if code := run(t.Context(), append([]string{"stowaway"}, tc.args...), &out); code != tc.wantCode {
 				t.Errorf("exit code %d, want %d", code, tc.wantCode)
 			}
 			// The flag package prints to the process's own standard error.
 			if tc.wantCode == 1 && !strings.Contains(out.String(), tc.want) {
 				t.Errorf("no %q in %s", tc.want, &out)
+			}
+			if tc.wantCode == 1 && log.Writer() != io.Discard {
+				t.Error("the standard logger writes")
 			}
 		})
 	}

@@ -399,6 +399,31 @@ func TestExcludedPodsBesideAnActiveOne(t *testing.T) {
 	}
 }
 
+// TestCarrierThatGivesTheAppItsConnections checks that the status does not call a carrier starting that runs without a client, or is full.
+func TestCarrierThatGivesTheAppItsConnections(t *testing.T) {
+	c := carrierOf("web-1", "0", time.Minute, "")
+	c.agent = podNamed("carrier", nil)
+	for _, tc := range []struct {
+		connected bool // the carrier
+		client    bool
+		want      string
+	}{
+		{false, false, "starting"},
+		{true, false, "until the developer's machine is connected"},
+		{true, true, "no room for more"},
+	} {
+		q := intercepting("a", "web-1")
+		o := &observation{requests: []*request{q}, stowaway: up, carriers: map[types.UID]*carrier{"uid-web-1": c}, status: &tunnel.Status{
+			Routes:   map[string]tunnel.RouteStatus{"uid-a": {Connected: tc.client, Heartbeat: noon}},
+			Carriers: map[string]tunnel.CarrierStatus{"uid-web-1": {Connected: tc.connected}},
+		}}
+		statusOf(q, o, planFor(o, ceiling.Limits{}, noon), &actions{}, noon)
+		if e := q.Status.Pods[0]; e.Active || !strings.Contains(e.Message, tc.want) {
+			t.Errorf("active %t, message %q, want %q", e.Active, e.Message, tc.want)
+		}
+	}
+}
+
 // TestLastWordsOfACarrier checks that the status has no control characters of a carrier that was taken over.
 func TestLastWordsOfACarrier(t *testing.T) {
 	c := carrierOf("web-1", "0", time.Minute, "")

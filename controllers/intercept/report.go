@@ -209,8 +209,13 @@ func podEntry(q *request, o *observation, p *plan, done *actions, pod *slim.Pod,
 	}
 	status := o.status.Carriers[string(uid)]
 	e.Active = routed && status.Connected && slices.Contains(status.Steered, uint16(q.Spec.TargetContainerPort)) //nolint:gosec // the schema bounds it
-	if e.Active {
+	switch {
+	case e.Active:
 		e.Message = ""
+	case status.Connected && e.Message == carrierStarting && !o.status.Routes[string(q.UID)].Connected:
+		e.Message = "the carrier runs, and the app answers until the developer's machine is connected"
+	case status.Connected && e.Message == carrierStarting:
+		e.Message = "the carrier runs, but the app gets new connections: it has just started, or has no room for more"
 	}
 	e.InterceptCounters = countersOf(status.Routes[string(q.UID)])
 	return e
@@ -223,6 +228,9 @@ func countersOf(c tunnel.Counters) sondev1.InterceptCounters {
 		BytesToClient: n(c.BytesToClient), BytesFromClient: n(c.BytesFromClient),
 	}
 }
+
+// carrierStarting is the message of a Pod whose carrier says nothing else.
+const carrierStarting = "the carrier is starting"
 
 // waiting says what a carrier that does not intercept yet waits for, or why it has failed.
 func (c *carrier) waiting() string {
@@ -257,7 +265,7 @@ func (c *carrier) waiting() string {
 			return condition.Message
 		}
 	}
-	return "the carrier is starting"
+	return carrierStarting
 }
 
 // podsCondition sets the condition Intercepted. active is the number of Pods that are intercepted, also of those that the status does not

@@ -41,6 +41,8 @@ func NewDialer(config *rest.Config, namespace string) (*Dialer, error) {
 	if err != nil {
 		return nil, fmt.Errorf("connect to the cluster: %w", err)
 	}
+	// A redirect comes from Stowaway, and client would send the user's credentials to wherever it leads.
+	client.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
 	base, _, err := rest.DefaultServerUrlFor(c)
 	if err != nil {
 		return nil, fmt.Errorf("connect to the cluster: %w", err)

@@ -175,3 +175,25 @@ func TestRefusedUpgrades(t *testing.T) {
 		})
 	}
 }
+
+// TestRedirectedUpgrade: the user's credentials go nowhere else. An API server passes no redirect of Stowaway on, but other proxies do.
+func TestRedirectedUpgrade(t *testing.T) {
+	asked := make(chan string, 10)
+	other := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { asked <- r.Header.Get("Authorization") }))
+	defer other.Close()
+	s := httptest.NewServer(http.RedirectHandler(other.URL, http.StatusTemporaryRedirect))
+	defer s.Close()
+	d, err := NewDialer(&rest.Config{Host: s.URL, BearerToken: "secret"}, "sonde-system")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, err = d.Dial(t.Context(), newIdentity(t), "key")
+	if refused, ok := errors.AsType[*ProxyError](err); !ok || refused.Code != http.StatusTemporaryRedirect {
+		t.Errorf("error %v", err)
+	}
+	select {
+	case got := <-asked:
+		t.Errorf("another server is asked, with %q", got)
+	default:
+	}
+}

@@ -78,13 +78,15 @@ func TestBuild(t *testing.T) {
 }
 
 func TestConditions(t *testing.T) {
-	value := "v"
+	value, long := "v", strings.Repeat("v", 200)
 	exact, prefix, regex := v1alpha1.TextMatch{Exact: &value}, v1alpha1.TextMatch{Prefix: &value}, v1alpha1.TextMatch{Regex: &value}
 	for want, match := range map[string]*v1alpha1.InterceptMatch{
-		"all":             nil,
-		"path=v...":       {Path: &prefix},
-		"server-name=v":   {ServerName: &exact},
-		"method=v,path~v": {Method: &exact, Path: &regex, Require: v1alpha1.MatchAll},
+		"all":           nil,
+		"path=v...":     {Path: &prefix},
+		"server-name=v": {ServerName: &exact},
+
+		"path~" + long[:94] + "…": {Path: &v1alpha1.TextMatch{Regex: &long}},
+		"method=v,path~v":         {Method: &exact, Path: &regex, Require: v1alpha1.MatchAll},
 		"method=v or x-a=v": {
 			Method: &exact, Headers: []v1alpha1.HeaderMatch{{Name: "x-a", TextMatch: exact}}, Require: v1alpha1.MatchAny,
 		},

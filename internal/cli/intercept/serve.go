@@ -1,6 +1,7 @@
 package intercept
 
 import (
+	"bufio"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -16,6 +17,8 @@ import (
 const (
 	dialTimeout    = 5 * time.Second
 	maxReportBytes = 4 << 20
+	// maxReportLine in bytes is more than one Report has. In memory a line takes up to some 40 times its size.
+	maxReportLine = 128 << 10
 )
 
 // Local answers the streams of one intercept on the developer's machine.
@@ -88,10 +91,11 @@ func (l *Local) report(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	defer l.reading.Unlock()
-	for lines := json.NewDecoder(http.MaxBytesReader(w, r.Body, maxReportBytes)); ; {
+	lines := bufio.NewScanner(http.MaxBytesReader(w, r.Body, maxReportBytes))
+	for lines.Buffer(nil, maxReportLine); lines.Scan(); {
 		var report tunnel.Report
-		if lines.Decode(&report) != nil {
-			return // the end, or a Stowaway of another version: reports are for people
+		if json.Unmarshal(lines.Bytes(), &report) != nil {
+			return // a Stowaway of another version: reports are for people
 		}
 		l.OnReport(report)
 	}

@@ -12,6 +12,7 @@ import (
 
 	"github.com/sonde-operator/sonde/api/v1alpha1"
 	"github.com/sonde-operator/sonde/internal/cli/live"
+	"github.com/sonde-operator/sonde/internal/wire/table"
 	"github.com/sonde-operator/sonde/internal/wire/tunnel"
 )
 
@@ -177,6 +178,9 @@ func Target(o *v1alpha1.InterceptRequest) string {
 	return fmt.Sprintf("%s port %d", target, o.Spec.TargetContainerPort)
 }
 
+// maxConditions in characters. A match may have 4 KiB, and would make all lines of a list as long.
+const maxConditions = 100
+
 // Conditions names the requests that a match selects.
 func Conditions(m *v1alpha1.InterceptMatch) string {
 	if m == nil {
@@ -200,10 +204,11 @@ func Conditions(m *v1alpha1.InterceptMatch) string {
 		add(m.Headers[i].Name, &m.Headers[i].TextMatch)
 	}
 	add("server-name", m.ServerName)
+	separator := ","
 	if m.Require == v1alpha1.MatchAny {
-		return strings.Join(all, " or ")
+		separator = " or "
 	}
-	return strings.Join(all, ",")
+	return table.Truncate(strings.Join(all, separator), maxConditions)
 }
 
 // RequestLine returns one line about a request: where it came, and who answered it.

@@ -95,10 +95,18 @@ func NewClient(config *rest.Config, operatorNamespace string, capture v1alpha1.C
 	if err != nil {
 		return nil, fmt.Errorf("create a client for growing files: %w", err)
 	}
-	return &Client{rest: r, live: live, tokens: tokens, timing: timing, path: []string{
+	r.Client = withoutRedirects(r.Client)
+	return &Client{rest: r, live: withoutRedirects(live), tokens: tokens, timing: timing, path: []string{
 		"/api/v1/namespaces", operatorNamespace, "services", service, "proxy",
 		"v1/namespaces", capture.GetNamespace(), k.Resource, capture.GetName(),
 	}}, nil
+}
+
+// withoutRedirects returns a client that follows no redirect: it would send the user's credentials to wherever that leads.
+func withoutRedirects(c *http.Client) *http.Client {
+	own := *c
+	own.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
+	return &own
 }
 
 // Error is an error response of the manager, or of the API server that proxies to it.

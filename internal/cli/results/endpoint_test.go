@@ -91,6 +91,33 @@ func TestRequestsGoThroughTheProxyWithTheToken(t *testing.T) {
 	}
 }
 
+// TestNoRedirects: the user's credentials go nowhere else, although the API server passes redirects of the endpoint on.
+func TestNoRedirects(t *testing.T) {
+	asked := make(chan string, 10)
+	other := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { asked <- r.Header.Get("Authorization") }))
+	t.Cleanup(other.Close)
+	server := httptest.NewServer(http.RedirectHandler(other.URL, http.StatusTemporaryRedirect))
+	t.Cleanup(server.Close)
+	c, err := NewClient(&rest.Config{Host: server.URL, BearerToken: "secret"}, "sonde-system", named(&v1alpha1.Trace{}), &tokens{}, quick, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, by := range []*http.Client{c.rest.Client, c.live} {
+		resp, err := c.query(t.Context(), by, nil, nil, "progress")
+		if refused, ok := errors.AsType[*Error](err); !ok || refused.Code != http.StatusTemporaryRedirect {
+			t.Errorf("error %v", err)
+		}
+		if err == nil {
+			_ = resp.Body.Close()
+		}
+	}
+	select {
+	case got := <-asked:
+		t.Errorf("another server is asked, with %q", got)
+	default:
+	}
+}
+
 // Each kind has its own paths.
 func TestPaths(t *testing.T) {
 	for capture, want := range map[v1alpha1.Capture]string{

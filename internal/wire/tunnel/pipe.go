@@ -40,15 +40,23 @@ func half(to, from Duplex) (int64, error) {
 	source := &source{Reader: from}
 	n, err := io.CopyBuffer(struct{ io.Writer }{to}, source, buffer[:])
 	if source.failed {
-		_ = to.Close()
+		abort(to)
 	}
 	if err == nil {
 		err = to.CloseWrite()
 	}
 	if err != nil {
-		_ = from.Close()
+		abort(from)
 	}
 	return n, err
+}
+
+// abort closes a side so that it does not take what it has received for the whole: TCP ends with a reset.
+func abort(d Duplex) {
+	if tcp, ok := d.(interface{ SetLinger(seconds int) error }); ok {
+		_ = tcp.SetLinger(0) // an error means that it is closed
+	}
+	_ = d.Close()
 }
 
 // source notes whether its reads have failed.
