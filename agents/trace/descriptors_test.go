@@ -146,6 +146,7 @@ func TestTracesWithNamesOfFiles(t *testing.T) {
 	}{
 		"files":            {Config{Groups: []decode.Group{decode.GroupProcess, decode.GroupFile}}, true},
 		"sockets":          {Config{Groups: []decode.Group{decode.GroupNetwork}}, true},
+		"data":             {Config{Groups: []decode.Group{decode.GroupIO}}, false},
 		"neither":          {Config{Groups: []decode.Group{decode.GroupProcess, decode.GroupMemory, decode.GroupSignal}}, false},
 		"slow calls alone": {Config{Groups: decode.AllGroups(), MinLatency: time.Millisecond}, false},
 	} {

@@ -70,11 +70,10 @@ func (c *Config) network() bool {
 	return c.Flap == nil && slices.Contains(c.Groups, decode.GroupNetwork)
 }
 
-// namesFiles reports whether events have the paths of descriptors. If short calls are left out, it is not known what a descriptor is.
+// namesFiles reports whether events have the paths of descriptors. If the calls that open them are not recorded, or short calls are
+// left out, it is not known what a descriptor is.
 func (c *Config) namesFiles() bool {
-	return c.MinLatency == 0 && slices.ContainsFunc(c.Groups, func(g decode.Group) bool {
-		return g == decode.GroupFile || g == decode.GroupIO || g == decode.GroupNetwork
-	})
+	return c.MinLatency == 0 && (slices.Contains(c.Groups, decode.GroupFile) || slices.Contains(c.Groups, decode.GroupNetwork))
 }
 
 // needsOwners reports whether a connection is recorded only if its process is known.

@@ -330,11 +330,12 @@ func (d *Decoder) locate(p *processState, dir int32, name string) string {
 }
 
 // hasName reports whether the name of the call's descriptor is known. If not all calls that change descriptors are
-// recorded, only sockets have names. They have none if short calls are missing: a descriptor may be another connection by now. The
-// kernel ignores the descriptor of an anonymous mapping.
+// recorded, only sockets have names. They have none if short calls, or those that open sockets, are missing: a descriptor may be
+// another connection by now. The kernel ignores the descriptor of an anonymous mapping.
 func (d *Decoder) hasName(c *Call, e *kernel.Record) bool {
 	anonymous := c.Number == unix.SYS_MMAP && e.Numbers[3]&unix.MAP_ANONYMOUS != 0
-	return (d.tracksFiles || c.onSocket() && d.minLatency == 0) && !anonymous
+	tracksSockets := d.calls[unix.SYS_SOCKET] != nil && d.minLatency == 0
+	return (d.tracksFiles || c.onSocket() && tracksSockets) && !anonymous
 }
 
 // track notes how a successful call changed descriptors or the working directory. A close also counts if it has failed: after EIO
