@@ -28,7 +28,7 @@ func (d *Decoder) decodeTCP(e *kernel.Record, out *tracefmt.Record) *tracefmt.Re
 	r, f := e.Head, e.TCP
 	out.Group = string(GroupNetwork)
 	if r.Cgroup != 0 {
-		out.Container = d.resolver.container(r.Pid, r.Cgroup)
+		out.Container, _ = d.resolver.container(r.Pid, r.Cgroup)
 	}
 	out.Args = appendEndpoint(out.Args, "local", f, f.Local, f.LocalPort)
 	out.Args = appendEndpoint(out.Args, "remote", f, f.Remote, f.RemotePort)

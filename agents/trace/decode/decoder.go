@@ -127,6 +127,7 @@ func (d *Decoder) ForgetCgroup(cgroup uint64) { d.resolver.forget(cgroup) }
 // nil if the record has no event of its own: an operation of an io_uring has one when it ends.
 func (d *Decoder) Decode(e *kernel.Record) *tracefmt.Record {
 	r, out := e.Head, &d.event
+	d.resolver.now = r.Time
 	if e.Uring != nil {
 		return d.decodeUring(e, out)
 	}

@@ -37,6 +37,9 @@ type resolver struct {
 	processes  map[uint32]*processState // by their numbers on the node
 	kubelet    map[string]string        // the kubelet's names of containers by their IDs
 	containers map[uint64]string        // names by cgroup
+	guesses    map[uint64]string        // names by cgroup that the kubelet has not confirmed
+	namesRead  uint64                   // when kubelet was read, in nanoseconds since boot
+	now        uint64                   // the time of the event that is decoded
 	sockets    map[string]string        // open before the trace: names by their names in /proc
 	names      budget
 	// last is the process that was asked for last while there was no room to remember it.
@@ -54,6 +57,7 @@ type resolver struct {
 type processState struct {
 	cgroup    uint64
 	container string
+	guess     guess // of container
 	cwd       string
 	files     openFiles
 	// unread says that the process has more descriptors than were read.
@@ -66,7 +70,7 @@ type processState struct {
 
 func newResolver(on process.Finder, podUID string) *resolver {
 	return &resolver{
-		finder: on, podUID: podUID, processes: map[uint32]*processState{}, containers: map[uint64]string{}, sockets: map[string]string{},
+		finder: on, podUID: podUID, processes: map[uint32]*processState{}, containers: map[uint64]string{}, guesses: map[uint64]string{}, sockets: map[string]string{},
 		names: budget{left: maxNames},
 	}
 }
@@ -79,12 +83,16 @@ func (r *resolver) process(pid uint32, cgroup uint64) *processState {
 	if p == nil {
 		p = r.added(pid)
 	}
-	if p.cgroup != cgroup && cgroup != 0 {
-		name := r.container(pid, cgroup)
+	switch {
+	case p.cgroup != cgroup && cgroup != 0:
+		name, sure := r.container(pid, cgroup)
 		if name == "" && p.cgroup == 0 { // it has ended: a gate ends when it is opened
 			name = p.container
 		}
 		p.cgroup, p.container = cgroup, name
+		p.guess.set(sure)
+	case p.guess.made:
+		r.checkGuess(pid, p)
 	}
 	return p
 }
@@ -92,22 +100,6 @@ func (r *resolver) process(pid uint32, cgroup uint64) *processState {
 // knows reports whether a process's state has been read before.
 func (r *resolver) knows(pid uint32) bool {
 	return r.processes[pid] != nil || r.last != nil && r.lastPID == pid
-}
-
-// container names the container that a cgroup belongs to. The Pod's sandbox has no name.
-func (r *resolver) container(pid uint32, cgroup uint64) string {
-	if name := r.containers[cgroup]; name != "" {
-		return name
-	}
-	name := ""
-	if r.isTargets(pid) {
-		name = r.containerOf(pid)
-	}
-	// Another process of the cgroup may still have a name if this one has none.
-	if name != "" && len(r.containers) < maxProcesses {
-		r.containers[cgroup] = name
-	}
-	return name
 }
 
 // added returns the state of a process that is not known. It is remembered, if there is room.
@@ -190,7 +182,9 @@ func (r *resolver) readAny(pid uint32) *processState {
 	p := newProcess(&r.names)
 	cwd, _ := os.Readlink(r.path(pid, "cwd"))
 	p.enter(cwd)
-	p.container = r.containerOf(pid)
+	name, sure := r.containerOf(pid, 0)
+	p.container = name
+	p.guess.set(sure)
 	if r.withoutFiles {
 		return p
 	}
@@ -228,32 +222,6 @@ func (r *resolver) readFile(p *processState, pid uint32, descriptor string) {
 
 func (r *resolver) path(pid uint32, name string) string {
 	return fmt.Sprintf("%s/%d/%s", r.finder.Root, pid, name)
-}
-
-// retryContainer finds the container's name if it was unknown. A runtime makes the mount with the name after the first
-// process has entered the cgroup, and before that process starts the container's program.
-func (r *resolver) retryContainer(p *processState, pid uint32) {
-	if p.container == "" && p.cgroup != 0 {
-		p.container = r.container(pid, p.cgroup)
-	}
-}
-
-// readNames reads the names of the node's containers.
-func (r *resolver) readNames() error {
-	names, err := r.finder.ContainerNames()
-	if err == nil {
-		r.kubelet = names
-	}
-	return err
-}
-
-// containerOf finds the name of a process's container; empty if unknown. Where the kubelet's name is not known yet, it is
-// taken from the process's mounts, which the process may have changed.
-func (r *resolver) containerOf(pid uint32) string {
-	if name, sure := r.containerForSure(pid); sure {
-		return name
-	}
-	return r.mountedName(pid)
 }
 
 // mountedName finds the name of a process's container in its mounts. The kubelet mounts a file into each container whose
@@ -311,7 +279,7 @@ func (r *resolver) fork(child, parent uint32, at uint64) {
 	from := r.process(parent, 0)
 	from.settle(at)
 	r.remove(child) // the end of an earlier process with its number was not recorded
-	p := &processState{cgroup: from.cgroup, container: from.container, files: from.files.share(), unread: from.unread}
+	p := &processState{cgroup: from.cgroup, container: from.container, guess: from.guess, files: from.files.share(), unread: from.unread}
 	p.forgetDoubtful()
 	if p.enter(from.directory()); !r.remember(child, p) {
 		p.release()
