@@ -121,7 +121,7 @@ struct record {
 	__u16 first;	/* lengths of the strings with their zero; each starts at a multiple of 8 */
 	__u16 second;
 	__u16 address;	/* length of a socket's address, which starts at a multiple of 8, too */
-	__u16 spare;
+	__u16 last;	/* of an exit: whether it is that of the process's last thread */
 };
 
 enum kind {
@@ -674,6 +674,7 @@ int BPF_PROG(sonde_end, struct task_struct *t)
 		return 0;
 	init_record(r, t, g, KIND_EXIT);
 	r->ret = t->exit_code;
+	r->last = t->signal->live.counter < 1; /* of threads that end at once, several may be the last one */
 	bpf_ringbuf_submit(r, BPF_RB_NO_WAKEUP);
 	return 0;
 }

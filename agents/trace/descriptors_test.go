@@ -138,6 +138,34 @@ func checkAnswered(t *testing.T, r *running) {
 	}
 }
 
+// The first thread of a process ends. The process still has its files and its working directory, and so have its children.
+func TestProcessWithoutItsFirstThread(t *testing.T) {
+	t.Parallel()
+	pod := newTestPod(t)
+	workload := pod.startInteractive(t, "headless", false)
+	workload.expect("ready")
+	r := start(t, &Config{PodUID: pod.uid, Groups: []decode.Group{decode.GroupFile, decode.GroupProcess}})
+	workload.resume()
+	if err := workload.cmd.Wait(); err != nil {
+		t.Fatal(err)
+	}
+	ended := false
+	var got []string
+	for _, l := range r.stop() {
+		switch {
+		case l.Call == decode.EventExit && l.HostPID == l.HostTID && l.HostPID == workload.cmd.Process.Pid:
+			ended = true
+		case ended && (l.arg("fd") == strconv.Itoa(keptByExec) || l.arg("pathname") == "kept"):
+			got = append(got, l.Comm+" "+l.Call+" "+l.Path)
+		}
+	}
+	comm, kept := filepath.Base(os.Args[0]), filepath.Join(workload.dir, "kept")
+	want := []string{comm + " fstat " + kept, comm + " openat " + kept, "cat openat " + kept}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("calls with the file's path (-want +got):\n%s", diff)
+	}
+}
+
 // Descriptors have names only in a trace that records what changes them, and shows them.
 func TestTracesWithNamesOfFiles(t *testing.T) {
 	for name, tc := range map[string]struct {

@@ -1,9 +1,11 @@
 package trace
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"runtime"
 	"strconv"
@@ -61,6 +63,31 @@ func flipWorkload() {
 			}
 		}
 	}
+}
+
+// headlessWorkload opens a file of its folder and waits for a byte. Then its first thread ends, and another one uses that file, opens it
+// again, and starts a process that does so, too.
+func headlessWorkload() {
+	must(unix.Chdir(os.Getenv(workloadDir)))
+	must(unix.Dup3(value(unix.Open("kept", unix.O_CREAT|unix.O_RDWR|unix.O_CLOEXEC, 0o600)), keptByExec, 0))
+	fmt.Println("ready")
+	_, _ = unix.Read(0, make([]byte, 1))
+	go func() {
+		runtime.LockOSThread()
+		for {
+			b, err := os.ReadFile("/proc/self/stat")
+			must(err)
+			if bytes.Contains(b, []byte(") Z ")) {
+				break
+			}
+		}
+		var st unix.Stat_t
+		must(unix.Fstat(keptByExec, &st))
+		_ = value(unix.Open("kept", unix.O_RDONLY, 0))
+		must(exec.Command("/bin/cat", "kept").Run())
+		unix.Exit(0)
+	}()
+	_, _, _ = unix.Syscall(unix.SYS_EXIT, 0, 0, 0)
 }
 
 // answeredWorkload has seccomp answer chdir, waits for a byte, and asks for a file of the folder that it has not gone to.

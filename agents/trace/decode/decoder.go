@@ -156,7 +156,7 @@ func (d *Decoder) Decode(e *kernel.Record) *tracefmt.Record {
 		if signal := r.Ret & 0x7f; signal != 0 {
 			out.Args = append(out.Args, tracefmt.Arg{Name: "signal", Kind: tracefmt.Text, Text: []byte(unix.SignalName(unix.Signal(signal)))})
 		}
-		if r.Pid == r.Tid {
+		if r.Last != 0 { // the first thread may end long before the others
 			d.resolver.remove(r.Pid)
 		}
 	case kernel.KindFault:

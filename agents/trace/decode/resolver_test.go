@@ -362,7 +362,7 @@ func TestDescriptorsReadAfterAnExec(t *testing.T) {
 				d.AddProcess(pid, func(int32) bool { return true })
 			}
 			for _, kind := range append(before, kernel.KindExec) {
-				d.event(kind, pid, 0)
+				d.Decode(&kernel.Record{Head: &kernel.Head{Kind: uint8(kind), Pid: pid, Tid: pid, Cgroup: 1}})
 			}
 			if got := d.read(pid, 1); got != "/srv/out" {
 				t.Errorf("path %q", got)
