@@ -166,6 +166,31 @@ func TestProcessWithoutItsFirstThread(t *testing.T) {
 	}
 }
 
+// A call that reads from a pipe lasts until its descriptor is another file. It has not read from that one.
+func TestDescriptorThatChangesDuringACall(t *testing.T) {
+	t.Parallel()
+	pod := newTestPod(t)
+	workload := pod.startInteractive(t, "swap", false)
+	workload.expect("ready")
+	r := start(t, &Config{PodUID: pod.uid, Groups: []decode.Group{decode.GroupFile, decode.GroupIO}, Durations: true})
+	workload.resume()
+	if err := workload.cmd.Wait(); err != nil {
+		t.Fatal(err)
+	}
+	var got []string
+	for _, l := range r.stop() {
+		if l.Call == "read" && l.arg("fd") == strconv.Itoa(keptByExec) {
+			got = append(got, l.Path)
+		}
+	}
+	if diff := cmp.Diff([]string{"", filepath.Join(workload.dir, "other")}, got); diff != "" {
+		t.Errorf("paths (-want +got):\n%s", diff)
+	}
+	if a := r.result.Account; a.Lost() > 0 || a.Unnamed != 1 {
+		t.Errorf("%+v, want one unnamed", a)
+	}
+}
+
 // Descriptors have names only in a trace that records what changes them, and shows them.
 func TestTracesWithNamesOfFiles(t *testing.T) {
 	for name, tc := range map[string]struct {

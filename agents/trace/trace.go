@@ -107,7 +107,7 @@ type Account struct {
 	LostAIO uint64
 	// LostCalls splits LostRing and LostRare by the name of the call or event. It is set when the trace has ended.
 	LostCalls map[string]uint64
-	// Unnamed counts names of files and working directories that did not fit into the tracer's memory. Their events are
+	// Unnamed counts names of files and working directories that did not fit into the tracer's memory, or are not sure. Their events are
 	// recorded without a path. One more stands for sockets that are older than the trace, and descriptors that an exec does not
 	// close, if not all of them were found or kept. It is set when the trace has ended.
 	Unnamed uint64

@@ -74,6 +74,8 @@ func TestMain(m *testing.M) {
 		flipWorkload()
 	case "headless":
 		headlessWorkload()
+	case "swap":
+		swapWorkload()
 	case "answered":
 		answeredWorkload()
 	}

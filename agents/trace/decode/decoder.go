@@ -214,6 +214,7 @@ func setResult(ret int64, out *tracefmt.Record) {
 func (d *Decoder) decodeCall(c *Call, e *kernel.Record, p *processState, out *tracefmt.Record, use descriptorUse) {
 	out.Call, out.Group = c.Name, string(c.Group)
 	setResult(e.Head.Ret, out)
+	p.began = d.began(e, use)
 	paths := 0
 	dir, located := int32(unix.AT_FDCWD), ""
 	for i := range c.Args {
@@ -247,6 +248,20 @@ func (d *Decoder) decodeCall(c *Call, e *kernel.Record, p *processState, out *tr
 	case d.tracksFiles && (e.Head.Ret >= 0 || c.Number == unix.SYS_CLOSE):
 		d.track(c, e, p, located)
 	}
+}
+
+// began returns when the kernel took the files of a call's descriptors, or zero if it is not known whether they can be others by now. A
+// call that began before the trace has no duration. One that has failed has done nothing with them.
+func (d *Decoder) began(e *kernel.Record, use descriptorUse) uint64 {
+	switch {
+	case use.began > 0:
+		return use.began
+	case e.Head.Duration > 0:
+		return e.Head.Time - min(e.Head.Duration, e.Head.Time)
+	case !d.timed || e.Head.Ret < 0:
+		return 0
+	}
+	return 1
 }
 
 // certainName returns the name that a call gives to a descriptor or the working directory. It returns an empty one, and counts it, if
@@ -348,19 +363,20 @@ func (d *Decoder) track(c *Call, e *kernel.Record, p *processState, located stri
 		p.files.forget(int32(e.Numbers[0]))
 	case unix.SYS_CHDIR, unix.SYS_FCHDIR:
 		p.enter(located)
+		p.cwdSince = stampOf(e.Head.Time)
 	case unix.SYS_CLOSE_RANGE:
 		trackCloseRange(e, p)
 	case unix.SYS_FCNTL:
 		trackFcntl(e, p, located)
 	case unix.SYS_DUP3:
-		p.opened(ret, located, e.Numbers[2]&unix.O_CLOEXEC != 0)
+		p.openedBy(e, ret, located, e.Numbers[2]&unix.O_CLOEXEC != 0)
 	case unix.SYS_OPENAT:
-		p.opened(ret, located, e.Numbers[2]&unix.O_CLOEXEC != 0)
+		p.openedBy(e, ret, located, e.Numbers[2]&unix.O_CLOEXEC != 0)
 	case unix.SYS_OPENAT2:
-		p.opened(ret, located, closesOnExec(e.Address))
+		p.openedBy(e, ret, located, closesOnExec(e.Address))
 	default:
 		if c.returnsFD && !copiesToItself(c, e) {
-			p.opened(ret, located, c.Name == "open" && e.Numbers[1]&unix.O_CLOEXEC != 0)
+			p.openedBy(e, ret, located, c.Name == "open" && e.Numbers[1]&unix.O_CLOEXEC != 0)
 		}
 	}
 }
@@ -394,9 +410,10 @@ func closesOnExec(how []byte) bool {
 func trackFcntl(e *kernel.Record, p *processState, located string) {
 	switch command := uint32(e.Numbers[1]); command { // the kernel ignores the upper half
 	case unix.F_DUPFD, unix.F_DUPFD_CLOEXEC:
-		p.opened(int32(e.Head.Ret), located, command == unix.F_DUPFD_CLOEXEC)
+		p.openedBy(e, int32(e.Head.Ret), located, command == unix.F_DUPFD_CLOEXEC)
 	case unix.F_SETFD:
-		p.opened(int32(e.Numbers[0]), located, e.Numbers[2]&unix.FD_CLOEXEC != 0)
+		fd := int32(e.Numbers[0])
+		p.files.set(fd, openFile{name: located, since: p.files.get(fd).since, cloexec: e.Numbers[2]&unix.FD_CLOEXEC != 0})
 	}
 }
 

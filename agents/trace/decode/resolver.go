@@ -13,6 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/sonde-operator/sonde/agents/node/process"
+	"github.com/sonde-operator/sonde/agents/trace/kernel"
 )
 
 // These bounds keep a target from filling the probe's memory.
@@ -66,6 +67,10 @@ type processState struct {
 	// working directory, or doubtful files. Otherwise it may be zero.
 	read        uint64
 	cwdDoubtful bool
+	cwdSince    stamp
+	// began is when the call that is decoded began, in nanoseconds since boot. The kernel takes the file of a descriptor, and the working
+	// directory, at that time: names that are younger are of others. Zero is for a call whose names need no such check.
+	began uint64
 }
 
 func newResolver(on process.Finder, podUID string) *resolver {
@@ -278,6 +283,7 @@ func (r *resolver) fork(child, parent uint32, at uint64) {
 	}
 	from := r.process(parent, 0)
 	from.settle(at)
+	from.began = 0
 	r.remove(child) // the end of an earlier process with its number was not recorded
 	p := &processState{cgroup: from.cgroup, container: from.container, guess: from.guess, files: from.files.share(), unread: from.unread}
 	p.forgetDoubtful()
@@ -336,21 +342,30 @@ func (p *processState) enter(dir string) {
 		p.files.budget.give(len(p.cwd))
 		dir = ""
 	}
-	p.cwd, p.cwdDoubtful = dir, false
+	p.cwd, p.cwdDoubtful, p.cwdSince = dir, false, stamp{}
 }
 
 // name returns the name of an open file; empty if unknown.
 func (p *processState) name(fd int32) string {
 	f := p.files.get(fd)
-	if f.doubtful {
+	if f.doubtful || f.name != "" && p.isLater(f.since) {
 		return ""
 	}
 	return f.name
 }
 
+// isLater reports whether a name came after the beginning of the call that is decoded, and counts it.
+func (p *processState) isLater(since stamp) bool {
+	if p.began == 0 || !since.after(stampOf(p.began)) {
+		return false
+	}
+	p.files.budget.refused++
+	return true
+}
+
 // directory returns the working directory; empty if unknown.
 func (p *processState) directory() string {
-	if p.cwdDoubtful {
+	if p.cwdDoubtful || p.cwd != "" && p.isLater(p.cwdSince) {
 		return ""
 	}
 	return p.cwd
@@ -387,7 +402,12 @@ func (p *processState) cleaned(name string, of int) string {
 	return name
 }
 
-// opened notes a new descriptor.
+// opened notes a descriptor that is older than the trace.
 func (p *processState) opened(fd int32, name string, cloexec bool) {
 	p.files.set(fd, openFile{name: name, cloexec: cloexec})
+}
+
+// openedBy notes a descriptor that a call has made, or given another name.
+func (p *processState) openedBy(e *kernel.Record, fd int32, name string, cloexec bool) {
+	p.files.set(fd, openFile{name: name, since: stampOf(e.Head.Time), cloexec: cloexec})
 }
