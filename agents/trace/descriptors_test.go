@@ -191,6 +191,28 @@ func TestDescriptorThatChangesDuringACall(t *testing.T) {
 	}
 }
 
+// A descriptor becomes another file while a process forks. The child has the file that it was before.
+func TestDescriptorThatChangesDuringAFork(t *testing.T) {
+	t.Parallel()
+	pod := newTestPod(t)
+	dir := t.TempDir()
+	other := filepath.Join(dir, "other")
+	h := pod.hold(t, "", compile(t, "forkswap.c", "-pthread"), filepath.Join(dir, "first"), other)
+	r := start(t, &Config{PodUID: pod.uid, Groups: []decode.Group{decode.GroupProcess, decode.GroupFile, decode.GroupIO}, Durations: true})
+	h.run()
+	written := 0
+	for _, l := range r.stop() {
+		if l.Call == "write" && l.arg("fd") == "100" {
+			if written++; l.Path == other {
+				t.Errorf("a child writes to the file that its descriptor has never been: %+v", l)
+			}
+		}
+	}
+	if written == 0 {
+		t.Error("no child has written")
+	}
+}
+
 // Descriptors have names only in a trace that records what changes them, and shows them.
 func TestTracesWithNamesOfFiles(t *testing.T) {
 	for name, tc := range map[string]struct {

@@ -75,6 +75,35 @@ func TestNamesThatCameDuringACall(t *testing.T) {
 	}
 }
 
+// A child has the files that its parent had while the kernel made the child.
+func TestNamesThatCameDuringAFork(t *testing.T) {
+	const ms = uint64(time.Millisecond)
+	for name, tc := range map[string]struct {
+		took     uint64 // in milliseconds, up to 10
+		want     string
+		wantLost uint64
+	}{
+		"before":             {took: 3, want: "/new"},
+		"meanwhile":          {took: 6, wantLost: 1},
+		"it is not measured": {want: "/new"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			d := decoderOf(0, GroupFile, GroupIO)
+			d.resolver.processes[7] = newProcess(&d.resolver.names)
+			for fd, name := range map[int32]string{5: "/old", 6: "/new"} {
+				d.resolver.processes[7].opened(fd, name, false)
+			}
+			dup := kernel.Head{Kind: uint8(kernel.KindCall), Call: unix.SYS_DUP3, Pid: 7, Ret: 5, Time: 5 * ms, Duration: 1}
+			d.Decode(&kernel.Record{Head: &dup, Numbers: [6]uint64{6, 5}})
+			d.Decode(&kernel.Record{Head: &kernel.Head{Kind: uint8(kernel.KindFork), Pid: 8, Tid: 8, Parent: 7, Time: 10 * ms, Duration: tc.took * ms}})
+			read := kernel.Head{Kind: uint8(kernel.KindCall), Call: unix.SYS_READ, Pid: 8, Time: 11 * ms, Duration: 1}
+			if got := string(d.Decode(&kernel.Record{Head: &read, Numbers: [6]uint64{5}}).Path); got != tc.want || d.Unnamed() != tc.wantLost {
+				t.Errorf("the child's path is %q, and %d are unnamed; want %q and %d", got, d.Unnamed(), tc.want, tc.wantLost)
+			}
+		})
+	}
+}
+
 // An operation of an io_uring has the file of its submission, also if it has several results.
 func TestNamesThatCameDuringAnOperation(t *testing.T) {
 	d := decoderOf(0, GroupFile, GroupIO, GroupNetwork)

@@ -136,7 +136,7 @@ func (d *Decoder) Decode(e *kernel.Record) *tracefmt.Record {
 		return d.decodeTCP(e, out)
 	}
 	if kernel.Kind(r.Kind) == kernel.KindFork {
-		d.resolver.fork(r.Pid, r.Parent, r.Time)
+		d.resolver.fork(r.Pid, r.Parent, r.Time, r.Duration)
 	}
 	p := d.processOf(r)
 	out.Container, out.Group = p.container, string(GroupProcess)

@@ -276,17 +276,21 @@ func containerName(line string) (string, bool) {
 	return strings.Clone(parts[2]), true // without the line, which the process may have made long
 }
 
-// fork gives a new process a copy of its parent's state at a time, in nanoseconds since boot.
-func (r *resolver) fork(child, parent uint32, at uint64) {
+// fork gives a new process a copy of its parent's state at a time, in nanoseconds since boot. The copying took some time before: what
+// other threads have changed meanwhile is unknown for the child.
+func (r *resolver) fork(child, parent uint32, at, took uint64) {
 	if child == parent {
 		return // a thread
 	}
 	from := r.process(parent, 0)
 	from.settle(at)
-	from.began = 0
+	if from.began = 0; took > 0 {
+		from.began = at - min(took, at)
+	}
 	r.remove(child) // the end of an earlier process with its number was not recorded
 	p := &processState{cgroup: from.cgroup, container: from.container, guess: from.guess, files: from.files.share(), unread: from.unread}
 	p.forgetDoubtful()
+	p.forgetLater(from.began)
 	if p.enter(from.directory()); !r.remember(child, p) {
 		p.release()
 	}
