@@ -114,8 +114,8 @@ func (p *processState) settle(at uint64) {
 	}
 }
 
-// forgetLater forgets the files of a new process whose names came while it was made, and counts them. began is in nanoseconds since boot;
-// zero forgets none.
+// forgetLater forgets the files of a new process whose names came while it was made. Most are not its own: its parent opened them after
+// the kernel had copied the descriptors. So they do not count. began is in nanoseconds since boot; zero forgets none.
 func (p *processState) forgetLater(began uint64) {
 	if began == 0 {
 		return
@@ -123,7 +123,6 @@ func (p *processState) forgetLater(began uint64) {
 	for fd, f := range p.files.all() {
 		if f.since.after(stampOf(began)) {
 			p.files.forget(fd)
-			p.files.budget.refused++
 		}
 	}
 }
