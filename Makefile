@@ -333,7 +333,7 @@ test-vm: pcapfilter ## Test the agent in virtual machines with other kernels (do
 	gcc -m32 -nostdlib -static -o build/vm/i386 agents/trace/testdata/i386.S
 	gcc -static -O2 -pthread -o build/vm/sockets test/sockets/testdata/sockets.c
 	gcc -nostdlib -static -fno-stack-protector -O1 -o build/vm/answered agents/trace/testdata/answered.c
-	for program in uring x32 fusehang; do gcc -static -pthread -O1 -o build/vm/$$program agents/trace/testdata/$$program.c; done
+	for program in uring x32 fusehang forkswap; do gcc -static -pthread -O1 -o build/vm/$$program agents/trace/testdata/$$program.c; done
 	go test -c -o build/vm/filters.test ./test/filters
 	@hack/vm/suite.sh $(VM_KERNELS)
 

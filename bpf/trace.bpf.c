@@ -108,7 +108,7 @@ struct record {
 	__u8 kind;
 	__u8 numbers;
 	__u64 time;	/* when the call ended, in nanoseconds since boot */
-	__u64 duration;	/* nanoseconds; zero where it was not measured */
+	__u64 duration;	/* nanoseconds; zero where it was not measured. Of a fork: since its call began */
 	__s64 ret;
 	__u64 cgroup;
 	__u32 pid;	/* in the node's PID namespace */
@@ -121,7 +121,7 @@ struct record {
 	__u16 first;	/* lengths of the strings with their zero; each starts at a multiple of 8 */
 	__u16 second;
 	__u16 address;	/* length of a socket's address, which starts at a multiple of 8, too */
-	__u16 spare;
+	__u16 last;	/* of an exit: whether it is that of the process's last thread */
 };
 
 enum kind {
@@ -648,6 +648,7 @@ SEC("tp_btf/sched_process_fork")
 int BPF_PROG(sonde_fork, struct task_struct *parent, struct task_struct *child)
 {
 	struct cgroup *g = cgroup_of(child);
+	struct call_start *b;
 	struct record *r;
 
 	if (!in_pod(g) || !in_container(g) || !on_fork(parent, child))
@@ -657,6 +658,11 @@ int BPF_PROG(sonde_fork, struct task_struct *parent, struct task_struct *child)
 		return 0;
 	init_record(r, child, g, KIND_FORK);
 	r->parent = node_pid(parent->group_leader);
+	if (timed) {
+		b = bpf_task_storage_get(&call_starts, bpf_get_current_task_btf(), 0, 0);
+		if (b && b->time)
+			r->duration = r->time - b->time; /* other threads of the parent go on while the kernel copies it */
+	}
 	bpf_ringbuf_submit(r, BPF_RB_NO_WAKEUP);
 	return 0;
 }
@@ -674,6 +680,7 @@ int BPF_PROG(sonde_end, struct task_struct *t)
 		return 0;
 	init_record(r, t, g, KIND_EXIT);
 	r->ret = t->exit_code;
+	r->last = t->signal->live.counter < 1; /* of threads that end at once, several may be the last one */
 	bpf_ringbuf_submit(r, BPF_RB_NO_WAKEUP);
 	return 0;
 }

@@ -138,6 +138,81 @@ func checkAnswered(t *testing.T, r *running) {
 	}
 }
 
+// The first thread of a process ends. The process still has its files and its working directory, and so have its children.
+func TestProcessWithoutItsFirstThread(t *testing.T) {
+	t.Parallel()
+	pod := newTestPod(t)
+	workload := pod.startInteractive(t, "headless", false)
+	workload.expect("ready")
+	r := start(t, &Config{PodUID: pod.uid, Groups: []decode.Group{decode.GroupFile, decode.GroupProcess}})
+	workload.resume()
+	if err := workload.cmd.Wait(); err != nil {
+		t.Fatal(err)
+	}
+	ended := false
+	var got []string
+	for _, l := range r.stop() {
+		switch {
+		case l.Call == decode.EventExit && l.HostPID == l.HostTID && l.HostPID == workload.cmd.Process.Pid:
+			ended = true
+		case ended && (l.arg("fd") == strconv.Itoa(keptByExec) || l.arg("pathname") == "kept"):
+			got = append(got, l.Comm+" "+l.Call+" "+l.Path)
+		}
+	}
+	comm, kept := filepath.Base(os.Args[0]), filepath.Join(workload.dir, "kept")
+	want := []string{comm + " fstat " + kept, comm + " openat " + kept, "cat openat " + kept}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("calls with the file's path (-want +got):\n%s", diff)
+	}
+}
+
+// A call that reads from a pipe lasts until its descriptor is another file. It has not read from that one.
+func TestDescriptorThatChangesDuringACall(t *testing.T) {
+	t.Parallel()
+	pod := newTestPod(t)
+	workload := pod.startInteractive(t, "swap", false)
+	workload.expect("ready")
+	r := start(t, &Config{PodUID: pod.uid, Groups: []decode.Group{decode.GroupFile, decode.GroupIO}, Durations: true})
+	workload.resume()
+	if err := workload.cmd.Wait(); err != nil {
+		t.Fatal(err)
+	}
+	var got []string
+	for _, l := range r.stop() {
+		if l.Call == "read" && l.arg("fd") == strconv.Itoa(keptByExec) {
+			got = append(got, l.Path)
+		}
+	}
+	if diff := cmp.Diff([]string{"", filepath.Join(workload.dir, "other")}, got); diff != "" {
+		t.Errorf("paths (-want +got):\n%s", diff)
+	}
+	if a := r.result.Account; a.Lost() > 0 || a.Unnamed != 1 {
+		t.Errorf("%+v, want one unnamed", a)
+	}
+}
+
+// A descriptor becomes another file while a process forks. The child has the file that it was before.
+func TestDescriptorThatChangesDuringAFork(t *testing.T) {
+	t.Parallel()
+	pod := newTestPod(t)
+	dir := t.TempDir()
+	other := filepath.Join(dir, "other")
+	h := pod.hold(t, "", compile(t, "forkswap.c", "-pthread"), filepath.Join(dir, "first"), other)
+	r := start(t, &Config{PodUID: pod.uid, Groups: []decode.Group{decode.GroupProcess, decode.GroupFile, decode.GroupIO}, Durations: true})
+	h.run()
+	written := 0
+	for _, l := range r.stop() {
+		if l.Call == "write" && l.arg("fd") == "100" {
+			if written++; l.Path == other {
+				t.Errorf("a child writes to the file that its descriptor has never been: %+v", l)
+			}
+		}
+	}
+	if written == 0 {
+		t.Error("no child has written")
+	}
+}
+
 // Descriptors have names only in a trace that records what changes them, and shows them.
 func TestTracesWithNamesOfFiles(t *testing.T) {
 	for name, tc := range map[string]struct {
@@ -146,6 +221,7 @@ func TestTracesWithNamesOfFiles(t *testing.T) {
 	}{
 		"files":            {Config{Groups: []decode.Group{decode.GroupProcess, decode.GroupFile}}, true},
 		"sockets":          {Config{Groups: []decode.Group{decode.GroupNetwork}}, true},
+		"data":             {Config{Groups: []decode.Group{decode.GroupIO}}, false},
 		"neither":          {Config{Groups: []decode.Group{decode.GroupProcess, decode.GroupMemory, decode.GroupSignal}}, false},
 		"slow calls alone": {Config{Groups: decode.AllGroups(), MinLatency: time.Millisecond}, false},
 	} {

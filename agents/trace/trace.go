@@ -70,11 +70,10 @@ func (c *Config) network() bool {
 	return c.Flap == nil && slices.Contains(c.Groups, decode.GroupNetwork)
 }
 
-// namesFiles reports whether events have the paths of descriptors. If short calls are left out, it is not known what a descriptor is.
+// namesFiles reports whether events have the paths of descriptors. If the calls that open them are not recorded, or short calls are
+// left out, it is not known what a descriptor is.
 func (c *Config) namesFiles() bool {
-	return c.MinLatency == 0 && slices.ContainsFunc(c.Groups, func(g decode.Group) bool {
-		return g == decode.GroupFile || g == decode.GroupIO || g == decode.GroupNetwork
-	})
+	return c.MinLatency == 0 && (slices.Contains(c.Groups, decode.GroupFile) || slices.Contains(c.Groups, decode.GroupNetwork))
 }
 
 // needsOwners reports whether a connection is recorded only if its process is known.
@@ -108,7 +107,7 @@ type Account struct {
 	LostAIO uint64
 	// LostCalls splits LostRing and LostRare by the name of the call or event. It is set when the trace has ended.
 	LostCalls map[string]uint64
-	// Unnamed counts names of files and working directories that did not fit into the tracer's memory. Their events are
+	// Unnamed counts names of files and working directories that did not fit into the tracer's memory, or are not sure. Their events are
 	// recorded without a path. One more stands for sockets that are older than the trace, and descriptors that an exec does not
 	// close, if not all of them were found or kept. It is set when the trace has ended.
 	Unnamed uint64

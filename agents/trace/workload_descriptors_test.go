@@ -1,9 +1,11 @@
 package trace
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"runtime"
 	"strconv"
@@ -61,6 +63,63 @@ func flipWorkload() {
 			}
 		}
 	}
+}
+
+// swapWorkload waits for a byte. Then a thread reads from a pipe of the folder, and waits. Another one gives the thread's descriptor to
+// another file, and then writes to the pipe. The descriptor is read once more.
+func swapWorkload() {
+	dir := os.Getenv(workloadDir)
+	must(unix.Mkfifo(filepath.Join(dir, "pipe"), 0o600))
+	fmt.Println("ready")
+	_, _ = unix.Read(0, make([]byte, 1))
+	pipe := value(unix.Open(filepath.Join(dir, "pipe"), unix.O_RDWR, 0))
+	must(unix.Dup3(pipe, keptByExec, 0))
+	other := value(unix.Open(filepath.Join(dir, "other"), unix.O_CREAT|unix.O_RDWR, 0o600))
+	thread, done := make(chan int), make(chan struct{})
+	go func() {
+		runtime.LockOSThread()
+		thread <- unix.Gettid()
+		_ = value(unix.Read(keptByExec, make([]byte, 1)))
+		close(done)
+	}()
+	state := fmt.Sprintf("/proc/self/task/%d/syscall", <-thread)
+	for {
+		b, err := os.ReadFile(state)
+		must(err)
+		if bytes.HasPrefix(b, fmt.Appendf(nil, "%d %#x ", unix.SYS_READ, keptByExec)) {
+			break
+		}
+	}
+	must(unix.Dup3(other, keptByExec, 0))
+	_ = value(unix.Write(pipe, []byte("x")))
+	<-done
+	_ = value(unix.Read(keptByExec, make([]byte, 1)))
+	os.Exit(0)
+}
+
+// headlessWorkload opens a file of its folder and waits for a byte. Then its first thread ends, and another one uses that file, opens it
+// again, and starts a process that does so, too.
+func headlessWorkload() {
+	must(unix.Chdir(os.Getenv(workloadDir)))
+	must(unix.Dup3(value(unix.Open("kept", unix.O_CREAT|unix.O_RDWR|unix.O_CLOEXEC, 0o600)), keptByExec, 0))
+	fmt.Println("ready")
+	_, _ = unix.Read(0, make([]byte, 1))
+	go func() {
+		runtime.LockOSThread()
+		for {
+			b, err := os.ReadFile("/proc/self/stat")
+			must(err)
+			if bytes.Contains(b, []byte(") Z ")) {
+				break
+			}
+		}
+		var st unix.Stat_t
+		must(unix.Fstat(keptByExec, &st))
+		_ = value(unix.Open("kept", unix.O_RDONLY, 0))
+		must(exec.Command("/bin/cat", "kept").Run())
+		unix.Exit(0)
+	}()
+	_, _, _ = unix.Syscall(unix.SYS_EXIT, 0, 0, 0)
 }
 
 // answeredWorkload has seccomp answer chdir, waits for a byte, and asks for a file of the folder that it has not gone to.

@@ -26,7 +26,7 @@ const (
 // The first thread of a workload runs the main function: startWorkload checks its state.
 func init() {
 	switch os.Getenv(workloadEnv) {
-	case "threads", "become", "inherit", "answered":
+	case "threads", "become", "inherit", "answered", "headless":
 		runtime.LockOSThread()
 	}
 }
@@ -72,6 +72,10 @@ func TestMain(m *testing.M) {
 		inherited()
 	case "flip":
 		flipWorkload()
+	case "headless":
+		headlessWorkload()
+	case "swap":
+		swapWorkload()
 	case "answered":
 		answeredWorkload()
 	}

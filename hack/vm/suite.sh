@@ -29,7 +29,7 @@ part() {
 declare -A engines=([6.1]=afpacket,clsact [6.12]=afpacket,clsact,tcx) bpf=([6.1]=clsact [6.12]=tcx)
 for kernel in "$@"; do
 	part "$kernel" 'each call of a trace recorded and measured, 32-bit calls counted, operations of io_urings, page faults, signals, the out-of-memory killer, connections with their bytes and ends; limits kept to the event, nothing left in the kernel' \
-		--add build/vm/int80 --add build/vm/i386 --add build/vm/uring --add build/vm/x32 --add build/vm/fusehang --add build/vm/answered --env SONDE_TEST_PROGRAMS=/vm -- \
+		--add build/vm/int80 --add build/vm/i386 --add build/vm/uring --add build/vm/x32 --add build/vm/fusehang --add build/vm/forkswap --add build/vm/answered --env SONDE_TEST_PROGRAMS=/vm -- \
 		build/vm/trace.test -test.run '^Test(EachCallIsRecorded|CallsOf32Bits|CallsOfX32|IOUring.*|PageFaults|Signals|OOMKill|Connections|ConnectionsOnTheHostNetwork|ConnectionsWithoutRoomForTheirOwner|InterruptedCallsOverMinLatency|InheritedDescriptors|DescriptorsThatChangeWhileTheTraceBegins|FileThatNeverAnswers|CallThatSeccompAnswers|FirstCallThatSeccompAnswers|ThreadThatLeavesACommand|AIO|Limits|BrokenFile|NothingIsLeft|MovingProcess|ProcessOfAnotherPod)$'
 	part "$kernel" 'gates opened from their node, by pidfd' --add build/vm/agent --env SONDE_TEST_AGENT=/vm/agent -- \
 		build/vm/gate.test -test.short -test.run '^Test(EarlySignalIsHarmless|OpenWhenItWaits|Await|GateNeedsNothing|NoGate|SeveralGates|Stuck|OtherSignals)$'

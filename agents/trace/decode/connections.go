@@ -28,7 +28,7 @@ func (d *Decoder) decodeTCP(e *kernel.Record, out *tracefmt.Record) *tracefmt.Re
 	r, f := e.Head, e.TCP
 	out.Group = string(GroupNetwork)
 	if r.Cgroup != 0 {
-		out.Container = d.resolver.container(r.Pid, r.Cgroup)
+		out.Container, _ = d.resolver.container(r.Pid, r.Cgroup)
 	}
 	out.Args = appendEndpoint(out.Args, "local", f, f.Local, f.LocalPort)
 	out.Args = appendEndpoint(out.Args, "remote", f, f.Remote, f.RemotePort)
@@ -128,19 +128,19 @@ func trackSocket(c *Call, e *kernel.Record, p *processState, located string) {
 	}
 	switch c.Number {
 	case unix.SYS_SOCKET:
-		p.opened(int32(ret), located, e.Numbers[1]&unix.SOCK_CLOEXEC != 0)
+		p.openedBy(e, int32(ret), located, e.Numbers[1]&unix.SOCK_CLOEXEC != 0)
 	case unix.SYS_SOCKETPAIR:
 		if a, b, ok := pair(e.Address); ok {
-			p.opened(a, located, e.Numbers[1]&unix.SOCK_CLOEXEC != 0)
-			p.opened(b, located, e.Numbers[1]&unix.SOCK_CLOEXEC != 0)
+			p.openedBy(e, a, located, e.Numbers[1]&unix.SOCK_CLOEXEC != 0)
+			p.openedBy(e, b, located, e.Numbers[1]&unix.SOCK_CLOEXEC != 0)
 		}
 	case unix.SYS_CONNECT, unix.SYS_BIND:
 		fd := int32(e.Numbers[0])
-		p.opened(fd, located, p.files.get(fd).cloexec)
+		p.openedBy(e, fd, located, p.files.get(fd).cloexec)
 	case unix.SYS_ACCEPT:
-		p.opened(int32(ret), acceptedName(located, e.Address), false)
+		p.openedBy(e, int32(ret), acceptedName(located, e.Address), false)
 	case unix.SYS_ACCEPT4:
-		p.opened(int32(ret), acceptedName(located, e.Address), e.Numbers[3]&unix.SOCK_CLOEXEC != 0)
+		p.openedBy(e, int32(ret), acceptedName(located, e.Address), e.Numbers[3]&unix.SOCK_CLOEXEC != 0)
 	}
 }
 

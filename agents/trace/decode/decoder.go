@@ -127,6 +127,7 @@ func (d *Decoder) ForgetCgroup(cgroup uint64) { d.resolver.forget(cgroup) }
 // nil if the record has no event of its own: an operation of an io_uring has one when it ends.
 func (d *Decoder) Decode(e *kernel.Record) *tracefmt.Record {
 	r, out := e.Head, &d.event
+	d.resolver.now = r.Time
 	if e.Uring != nil {
 		return d.decodeUring(e, out)
 	}
@@ -135,7 +136,7 @@ func (d *Decoder) Decode(e *kernel.Record) *tracefmt.Record {
 		return d.decodeTCP(e, out)
 	}
 	if kernel.Kind(r.Kind) == kernel.KindFork {
-		d.resolver.fork(r.Pid, r.Parent, r.Time)
+		d.resolver.fork(r.Pid, r.Parent, r.Time, r.Duration)
 	}
 	p := d.processOf(r)
 	out.Container, out.Group = p.container, string(GroupProcess)
@@ -155,7 +156,7 @@ func (d *Decoder) Decode(e *kernel.Record) *tracefmt.Record {
 		if signal := r.Ret & 0x7f; signal != 0 {
 			out.Args = append(out.Args, tracefmt.Arg{Name: "signal", Kind: tracefmt.Text, Text: []byte(unix.SignalName(unix.Signal(signal)))})
 		}
-		if r.Pid == r.Tid {
+		if r.Last != 0 { // the first thread may end long before the others
 			d.resolver.remove(r.Pid)
 		}
 	case kernel.KindFault:
@@ -213,6 +214,7 @@ func setResult(ret int64, out *tracefmt.Record) {
 func (d *Decoder) decodeCall(c *Call, e *kernel.Record, p *processState, out *tracefmt.Record, use descriptorUse) {
 	out.Call, out.Group = c.Name, string(c.Group)
 	setResult(e.Head.Ret, out)
+	p.began = d.began(e, use)
 	paths := 0
 	dir, located := int32(unix.AT_FDCWD), ""
 	for i := range c.Args {
@@ -246,6 +248,20 @@ func (d *Decoder) decodeCall(c *Call, e *kernel.Record, p *processState, out *tr
 	case d.tracksFiles && (e.Head.Ret >= 0 || c.Number == unix.SYS_CLOSE):
 		d.track(c, e, p, located)
 	}
+}
+
+// began returns when the kernel took the files of a call's descriptors, or zero if it is not known whether they can be others by now. A
+// call that began before the trace has no duration. One that has failed has done nothing with them.
+func (d *Decoder) began(e *kernel.Record, use descriptorUse) uint64 {
+	switch {
+	case use.began > 0:
+		return use.began
+	case e.Head.Duration > 0:
+		return e.Head.Time - min(e.Head.Duration, e.Head.Time)
+	case !d.timed || e.Head.Ret < 0:
+		return 0
+	}
+	return 1
 }
 
 // certainName returns the name that a call gives to a descriptor or the working directory. It returns an empty one, and counts it, if
@@ -330,11 +346,12 @@ func (d *Decoder) locate(p *processState, dir int32, name string) string {
 }
 
 // hasName reports whether the name of the call's descriptor is known. If not all calls that change descriptors are
-// recorded, only sockets have names. They have none if short calls are missing: a descriptor may be another connection by now. The
-// kernel ignores the descriptor of an anonymous mapping.
+// recorded, only sockets have names. They have none if short calls, or those that open sockets, are missing: a descriptor may be
+// another connection by now. The kernel ignores the descriptor of an anonymous mapping.
 func (d *Decoder) hasName(c *Call, e *kernel.Record) bool {
 	anonymous := c.Number == unix.SYS_MMAP && e.Numbers[3]&unix.MAP_ANONYMOUS != 0
-	return (d.tracksFiles || c.onSocket() && d.minLatency == 0) && !anonymous
+	tracksSockets := d.calls[unix.SYS_SOCKET] != nil && d.minLatency == 0
+	return (d.tracksFiles || c.onSocket() && tracksSockets) && !anonymous
 }
 
 // track notes how a successful call changed descriptors or the working directory. A close also counts if it has failed: after EIO
@@ -346,19 +363,20 @@ func (d *Decoder) track(c *Call, e *kernel.Record, p *processState, located stri
 		p.files.forget(int32(e.Numbers[0]))
 	case unix.SYS_CHDIR, unix.SYS_FCHDIR:
 		p.enter(located)
+		p.cwdSince = stampOf(e.Head.Time)
 	case unix.SYS_CLOSE_RANGE:
 		trackCloseRange(e, p)
 	case unix.SYS_FCNTL:
 		trackFcntl(e, p, located)
 	case unix.SYS_DUP3:
-		p.opened(ret, located, e.Numbers[2]&unix.O_CLOEXEC != 0)
+		p.openedBy(e, ret, located, e.Numbers[2]&unix.O_CLOEXEC != 0)
 	case unix.SYS_OPENAT:
-		p.opened(ret, located, e.Numbers[2]&unix.O_CLOEXEC != 0)
+		p.openedBy(e, ret, located, e.Numbers[2]&unix.O_CLOEXEC != 0)
 	case unix.SYS_OPENAT2:
-		p.opened(ret, located, closesOnExec(e.Address))
+		p.openedBy(e, ret, located, closesOnExec(e.Address))
 	default:
 		if c.returnsFD && !copiesToItself(c, e) {
-			p.opened(ret, located, c.Name == "open" && e.Numbers[1]&unix.O_CLOEXEC != 0)
+			p.openedBy(e, ret, located, c.Name == "open" && e.Numbers[1]&unix.O_CLOEXEC != 0)
 		}
 	}
 }
@@ -392,9 +410,10 @@ func closesOnExec(how []byte) bool {
 func trackFcntl(e *kernel.Record, p *processState, located string) {
 	switch command := uint32(e.Numbers[1]); command { // the kernel ignores the upper half
 	case unix.F_DUPFD, unix.F_DUPFD_CLOEXEC:
-		p.opened(int32(e.Head.Ret), located, command == unix.F_DUPFD_CLOEXEC)
+		p.openedBy(e, int32(e.Head.Ret), located, command == unix.F_DUPFD_CLOEXEC)
 	case unix.F_SETFD:
-		p.opened(int32(e.Numbers[0]), located, e.Numbers[2]&unix.FD_CLOEXEC != 0)
+		fd := int32(e.Numbers[0])
+		p.files.set(fd, openFile{name: located, since: p.files.get(fd).since, cloexec: e.Numbers[2]&unix.FD_CLOEXEC != 0})
 	}
 }
 

@@ -114,6 +114,19 @@ func (p *processState) settle(at uint64) {
 	}
 }
 
+// forgetLater forgets the files of a new process whose names came while it was made. Most are not its own: its parent opened them after
+// the kernel had copied the descriptors. So they do not count. began is in nanoseconds since boot; zero forgets none.
+func (p *processState) forgetLater(began uint64) {
+	if began == 0 {
+		return
+	}
+	for fd, f := range p.files.all() {
+		if f.since.after(stampOf(began)) {
+			p.files.forget(fd)
+		}
+	}
+}
+
 // forgetDoubtful forgets the doubtful files of a new process: which ones its parent had at the fork is not known.
 func (p *processState) forgetDoubtful() {
 	for fd, f := range p.files.all() {

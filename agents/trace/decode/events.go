@@ -115,8 +115,8 @@ func decodeSignal(e *kernel.Record, out *tracefmt.Record) {
 	)
 }
 
-// byKernel reports whether a signal's code is the kernel's. The kernel lets programs use only codes of zero and below,
-// except the ones by which it reports timers, queues and I/O.
+// byKernel reports whether a signal's code is the kernel's. A process may send itself any code, and others those by which the kernel
+// reports timers, queues and I/O (rt_sigqueueinfo(2)). Nothing in the signal tells.
 func byKernel(code int32) bool { return code > 0 || code <= -2 && code >= -5 }
 
 func codeName(signal unix.Signal, code int32) string {

@@ -56,8 +56,13 @@ func (d target) read(pid uint32, fd int) string {
 	return d.call(pid, unix.SYS_READ, "", 1, uint64(fd))
 }
 
+// event decodes an event of a process's first thread. An exit is also that of its last one.
 func (d target) event(kind kernel.Kind, pid, parent uint32) {
-	d.Decode(&kernel.Record{Head: &kernel.Head{Kind: uint8(kind), Pid: pid, Tid: pid, Parent: parent, Cgroup: 1}})
+	h := kernel.Head{Kind: uint8(kind), Pid: pid, Tid: pid, Parent: parent, Cgroup: 1}
+	if kind == kernel.KindExit {
+		h.Last = 1
+	}
+	d.Decode(&kernel.Record{Head: &h})
 }
 
 // longPath returns the longest path of a call, another one for each pair of numbers.

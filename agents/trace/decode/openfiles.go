@@ -1,6 +1,8 @@
 package decode
 
 import (
+	"bytes"
+	"encoding/binary"
 	"iter"
 	"maps"
 	"unsafe"
@@ -20,11 +22,26 @@ const (
 
 // openFile is the file of a descriptor; zero if unknown.
 type openFile struct {
-	name    string
+	name string
+	// since is when a call has given the descriptor this name.
+	since   stamp
 	cloexec bool
 	// doubtful says that earlier events have another file (Decoder.Doubt).
 	doubtful bool
 }
+
+// stamp is a time since boot in units of 256 ns, with the highest byte first. With the two bools beside it, it takes eight bytes: most
+// of the decoder's memory is open files.
+type stamp [6]byte
+
+// stampOf returns the stamp of a time in nanoseconds. Stamps last for two years.
+func stampOf(ns uint64) stamp {
+	var b [8]byte
+	binary.BigEndian.PutUint64(b[:], ns)
+	return stamp(b[1:7])
+}
+
+func (s stamp) after(t stamp) bool { return bytes.Compare(s[:], t[:]) > 0 }
 
 // openFiles are a process's open files by descriptor. A fork shares them until one of the two processes changes its own.
 // They take their memory from a budget. Where that has no room, descriptors are unknown.
@@ -54,7 +71,7 @@ func (f *openFiles) get(fd int32) openFile {
 }
 
 func (f *openFiles) set(fd int32, to openFile) {
-	if to == (openFile{}) {
+	if to.name == "" && !to.cloexec && !to.doubtful {
 		f.forget(fd)
 		return
 	}

@@ -4,6 +4,8 @@ import (
 	"maps"
 	"math"
 	"testing"
+	"time"
+	"unsafe"
 
 	"github.com/google/go-cmp/cmp"
 )
@@ -83,5 +85,18 @@ func TestInternedStrings(t *testing.T) {
 	path := []byte("/etc/passwd")
 	if n := testing.AllocsPerRun(100, func() { k.get(path) }); n > 0 {
 		t.Errorf("a known string is allocated again: %v allocations", n)
+	}
+}
+
+// The time of a name costs no memory: a process can have a million files.
+func TestSizeOfAnOpenFile(t *testing.T) {
+	if got := unsafe.Sizeof(openFile{}); got != 24 {
+		t.Errorf("%d bytes", got)
+	}
+	const day = 24 * uint64(time.Hour)
+	for _, ns := range []uint64{0, 1000, day, 365 * day} {
+		if !stampOf(ns+256).after(stampOf(ns)) || stampOf(ns).after(stampOf(ns)) || stampOf(ns).after(stampOf(ns+256)) {
+			t.Errorf("the stamp of %d ns", ns)
+		}
 	}
 }

@@ -13,6 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/sonde-operator/sonde/agents/node/process"
+	"github.com/sonde-operator/sonde/agents/trace/kernel"
 )
 
 // These bounds keep a target from filling the probe's memory.
@@ -37,6 +38,9 @@ type resolver struct {
 	processes  map[uint32]*processState // by their numbers on the node
 	kubelet    map[string]string        // the kubelet's names of containers by their IDs
 	containers map[uint64]string        // names by cgroup
+	guesses    map[uint64]string        // names by cgroup that the kubelet has not confirmed
+	namesRead  uint64                   // when kubelet was read, in nanoseconds since boot
+	now        uint64                   // the time of the event that is decoded
 	sockets    map[string]string        // open before the trace: names by their names in /proc
 	names      budget
 	// last is the process that was asked for last while there was no room to remember it.
@@ -54,6 +58,7 @@ type resolver struct {
 type processState struct {
 	cgroup    uint64
 	container string
+	guess     guess // of container
 	cwd       string
 	files     openFiles
 	// unread says that the process has more descriptors than were read.
@@ -62,11 +67,15 @@ type processState struct {
 	// working directory, or doubtful files. Otherwise it may be zero.
 	read        uint64
 	cwdDoubtful bool
+	cwdSince    stamp
+	// began is when the call that is decoded began, in nanoseconds since boot. The kernel takes the file of a descriptor, and the working
+	// directory, at that time: names that are younger are of others. Zero is for a call whose names need no such check.
+	began uint64
 }
 
 func newResolver(on process.Finder, podUID string) *resolver {
 	return &resolver{
-		finder: on, podUID: podUID, processes: map[uint32]*processState{}, containers: map[uint64]string{}, sockets: map[string]string{},
+		finder: on, podUID: podUID, processes: map[uint32]*processState{}, containers: map[uint64]string{}, guesses: map[uint64]string{}, sockets: map[string]string{},
 		names: budget{left: maxNames},
 	}
 }
@@ -79,12 +88,16 @@ func (r *resolver) process(pid uint32, cgroup uint64) *processState {
 	if p == nil {
 		p = r.added(pid)
 	}
-	if p.cgroup != cgroup && cgroup != 0 {
-		name := r.container(pid, cgroup)
+	switch {
+	case p.cgroup != cgroup && cgroup != 0:
+		name, sure := r.container(pid, cgroup)
 		if name == "" && p.cgroup == 0 { // it has ended: a gate ends when it is opened
 			name = p.container
 		}
 		p.cgroup, p.container = cgroup, name
+		p.guess.set(sure)
+	case p.guess.made:
+		r.checkGuess(pid, p)
 	}
 	return p
 }
@@ -92,22 +105,6 @@ func (r *resolver) process(pid uint32, cgroup uint64) *processState {
 // knows reports whether a process's state has been read before.
 func (r *resolver) knows(pid uint32) bool {
 	return r.processes[pid] != nil || r.last != nil && r.lastPID == pid
-}
-
-// container names the container that a cgroup belongs to. The Pod's sandbox has no name.
-func (r *resolver) container(pid uint32, cgroup uint64) string {
-	if name := r.containers[cgroup]; name != "" {
-		return name
-	}
-	name := ""
-	if r.isTargets(pid) {
-		name = r.containerOf(pid)
-	}
-	// Another process of the cgroup may still have a name if this one has none.
-	if name != "" && len(r.containers) < maxProcesses {
-		r.containers[cgroup] = name
-	}
-	return name
 }
 
 // added returns the state of a process that is not known. It is remembered, if there is room.
@@ -190,7 +187,9 @@ func (r *resolver) readAny(pid uint32) *processState {
 	p := newProcess(&r.names)
 	cwd, _ := os.Readlink(r.path(pid, "cwd"))
 	p.enter(cwd)
-	p.container = r.containerOf(pid)
+	name, sure := r.containerOf(pid, 0)
+	p.container = name
+	p.guess.set(sure)
 	if r.withoutFiles {
 		return p
 	}
@@ -228,32 +227,6 @@ func (r *resolver) readFile(p *processState, pid uint32, descriptor string) {
 
 func (r *resolver) path(pid uint32, name string) string {
 	return fmt.Sprintf("%s/%d/%s", r.finder.Root, pid, name)
-}
-
-// retryContainer finds the container's name if it was unknown. A runtime makes the mount with the name after the first
-// process has entered the cgroup, and before that process starts the container's program.
-func (r *resolver) retryContainer(p *processState, pid uint32) {
-	if p.container == "" && p.cgroup != 0 {
-		p.container = r.container(pid, p.cgroup)
-	}
-}
-
-// readNames reads the names of the node's containers.
-func (r *resolver) readNames() error {
-	names, err := r.finder.ContainerNames()
-	if err == nil {
-		r.kubelet = names
-	}
-	return err
-}
-
-// containerOf finds the name of a process's container; empty if unknown. Where the kubelet's name is not known yet, it is
-// taken from the process's mounts, which the process may have changed.
-func (r *resolver) containerOf(pid uint32) string {
-	if name, sure := r.containerForSure(pid); sure {
-		return name
-	}
-	return r.mountedName(pid)
 }
 
 // mountedName finds the name of a process's container in its mounts. The kubelet mounts a file into each container whose
@@ -303,16 +276,21 @@ func containerName(line string) (string, bool) {
 	return strings.Clone(parts[2]), true // without the line, which the process may have made long
 }
 
-// fork gives a new process a copy of its parent's state at a time, in nanoseconds since boot.
-func (r *resolver) fork(child, parent uint32, at uint64) {
+// fork gives a new process a copy of its parent's state at a time, in nanoseconds since boot. The copying took some time before: what
+// other threads have changed meanwhile is unknown for the child.
+func (r *resolver) fork(child, parent uint32, at, took uint64) {
 	if child == parent {
 		return // a thread
 	}
 	from := r.process(parent, 0)
 	from.settle(at)
+	if from.began = 0; took > 0 {
+		from.began = at - min(took, at)
+	}
 	r.remove(child) // the end of an earlier process with its number was not recorded
-	p := &processState{cgroup: from.cgroup, container: from.container, files: from.files.share(), unread: from.unread}
+	p := &processState{cgroup: from.cgroup, container: from.container, guess: from.guess, files: from.files.share(), unread: from.unread}
 	p.forgetDoubtful()
+	p.forgetLater(from.began)
 	if p.enter(from.directory()); !r.remember(child, p) {
 		p.release()
 	}
@@ -368,21 +346,30 @@ func (p *processState) enter(dir string) {
 		p.files.budget.give(len(p.cwd))
 		dir = ""
 	}
-	p.cwd, p.cwdDoubtful = dir, false
+	p.cwd, p.cwdDoubtful, p.cwdSince = dir, false, stamp{}
 }
 
 // name returns the name of an open file; empty if unknown.
 func (p *processState) name(fd int32) string {
 	f := p.files.get(fd)
-	if f.doubtful {
+	if f.doubtful || f.name != "" && p.isLater(f.since) {
 		return ""
 	}
 	return f.name
 }
 
+// isLater reports whether a name came after the beginning of the call that is decoded, and counts it.
+func (p *processState) isLater(since stamp) bool {
+	if p.began == 0 || !since.after(stampOf(p.began)) {
+		return false
+	}
+	p.files.budget.refused++
+	return true
+}
+
 // directory returns the working directory; empty if unknown.
 func (p *processState) directory() string {
-	if p.cwdDoubtful {
+	if p.cwdDoubtful || p.cwd != "" && p.isLater(p.cwdSince) {
 		return ""
 	}
 	return p.cwd
@@ -419,7 +406,12 @@ func (p *processState) cleaned(name string, of int) string {
 	return name
 }
 
-// opened notes a new descriptor.
+// opened notes a descriptor that is older than the trace.
 func (p *processState) opened(fd int32, name string, cloexec bool) {
 	p.files.set(fd, openFile{name: name, cloexec: cloexec})
+}
+
+// openedBy notes a descriptor that a call has made, or given another name.
+func (p *processState) openedBy(e *kernel.Record, fd int32, name string, cloexec bool) {
+	p.files.set(fd, openFile{name: name, since: stampOf(e.Head.Time), cloexec: cloexec})
 }

@@ -184,7 +184,7 @@ func TestContainerForSure(t *testing.T) {
 			if got, sure := r.containerForSure(7); got != tc.want || sure != tc.sure {
 				t.Errorf("%q, %t, want %q, %t", got, sure, tc.want, tc.sure)
 			}
-			if got := r.containerOf(7); got != tc.wantWritten {
+			if got, _ := r.containerOf(7, 0); got != tc.wantWritten {
 				t.Errorf("in events %q, want %q", got, tc.wantWritten)
 			}
 		})
@@ -210,8 +210,60 @@ func TestContainerIsNamedByAnyProcess(t *testing.T) {
 		pid  uint32
 		want string
 	}{{7, ""}, {8, "web"}, {7, "web"}} {
-		if got := r.container(step.pid, 11); got != step.want {
+		if got, _ := r.container(step.pid, 11); got != step.want {
 			t.Errorf("process %d: %q, want %q", step.pid, got, step.want)
+		}
+	}
+}
+
+// A container that has just started shows another container's name in its mounts. It has that name only until the kubelet has made its
+// link. So have the processes that it has forked meanwhile, and its connections.
+func TestGuessedContainer(t *testing.T) {
+	const uid, id, cgroup = "0f7c5a4e-1b0c-4e0e-9d1c-000000000001", "00000000000000000000000000000000000000000000000000000000000000aa", 11
+	proc, root := t.TempDir(), t.TempDir()
+	links := filepath.Join(root, "var/log/containers")
+	if err := os.MkdirAll(links, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	for _, pid := range []string{"7", "8"} {
+		if err := os.MkdirAll(filepath.Join(proc, pid, "fd"), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		for file, text := range map[string]string{
+			"cgroup":    "0::/kubepods/pod" + uid + "/" + id,
+			"mountinfo": "812 790 8:1 /pods/x/containers/victim/y /forged rw - ext4 /dev/sda1 rw\n",
+			"stat":      "7 (web) S 1 7 7 0 -1 4194560 0",
+		} {
+			if err := os.WriteFile(filepath.Join(proc, pid, file), []byte(text), 0o600); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	d := New(Config{Node: process.Finder{Root: proc, NodeRoot: root}, PodUID: uid, Calls: Calls([]Group{GroupSignal})})
+	if err := d.ReadContainers(); err != nil {
+		t.Fatal(err)
+	}
+	at := kernel.BootTime()
+	container := func(kind kernel.Kind, pid, parent uint32, tcp *kernel.TCP) string {
+		return d.Decode(&kernel.Record{Head: &kernel.Head{Kind: uint8(kind), Pid: pid, Tid: 9, Parent: parent, Cgroup: cgroup, Time: at}, TCP: tcp}).Container
+	}
+	container(kernel.KindSignal, 7, 0, nil)
+	if got := container(kernel.KindFork, 8, 7, nil); got != "victim" {
+		t.Fatalf("before the link the container is %q, want the guess", got)
+	}
+	if err := os.WriteFile(filepath.Join(links, "web-0_shop_web-"+id+".log"), nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for end := at + uint64(10*time.Second); at < end && container(kernel.KindSignal, 7, 0, nil) != "web"; at = kernel.BootTime() {
+		time.Sleep(time.Millisecond) // between two events
+	}
+	for name, got := range map[string]string{
+		"the process":  container(kernel.KindSignal, 7, 0, nil),
+		"its child":    container(kernel.KindSignal, 8, 0, nil),
+		"a connection": container(kernel.KindConnection, 7, 0, &kernel.TCP{}),
+	} {
+		if got != "web" {
+			t.Errorf("%s: container %q, want web", name, got)
 		}
 	}
 }
@@ -310,7 +362,7 @@ func TestDescriptorsReadAfterAnExec(t *testing.T) {
 				d.AddProcess(pid, func(int32) bool { return true })
 			}
 			for _, kind := range append(before, kernel.KindExec) {
-				d.event(kind, pid, 0)
+				d.Decode(&kernel.Record{Head: &kernel.Head{Kind: uint8(kind), Pid: pid, Tid: pid, Cgroup: 1}})
 			}
 			if got := d.read(pid, 1); got != "/srv/out" {
 				t.Errorf("path %q", got)

@@ -1,6 +1,8 @@
 package decode
 
 import (
+	"os"
+	"path/filepath"
 	"testing"
 	"time"
 
@@ -60,6 +62,33 @@ func TestSocketsOfSlowCalls(t *testing.T) {
 			}
 			if got := call(unix.SYS_CONNECT, 0, inet(80, 10, 0, 0, 9), 5); got != tc.connected {
 				t.Errorf("a call with an address has the path %q, want %q", got, tc.connected)
+			}
+		})
+	}
+}
+
+// A trace of the group io alone does not record which calls open and close sockets. The socket that had a descriptor before the trace
+// may have given it to another one since.
+func TestSocketsWithoutTheirCalls(t *testing.T) {
+	for name, tc := range map[string]struct {
+		groups []Group
+		want   string
+	}{
+		"with network": {[]Group{GroupIO, GroupNetwork}, "socket:[77]"},
+		"without":      {[]Group{GroupIO}, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			proc := t.TempDir()
+			if err := os.MkdirAll(filepath.Join(proc, "1", "fd"), 0o755); err != nil {
+				t.Fatal(err)
+			}
+			if err := os.Symlink("socket:[77]", filepath.Join(proc, "1", "fd", "5")); err != nil {
+				t.Fatal(err)
+			}
+			d := New(Config{Node: process.Finder{Root: proc}, Calls: Calls(tc.groups)})
+			e := kernel.Record{Head: &kernel.Head{Kind: uint8(kernel.KindCall), Call: unix.SYS_SENDTO, Pid: 1, Cgroup: 1, Ret: 1}, Numbers: [6]uint64{5}}
+			if got := string(d.Decode(&e).Path); got != tc.want {
+				t.Errorf("path %q, want %q", got, tc.want)
 			}
 		})
 	}

@@ -22,6 +22,8 @@ type submitted struct {
 	entry         [64]byte
 	first, second string
 	address       []byte
+	// began is the time of the submission, in nanoseconds since boot. That in head is the one of the last result.
+	began uint64
 	// hasEvent says that an event of it was made: one of its results, or its submission if its success has none.
 	hasEvent bool
 }
@@ -51,7 +53,7 @@ func newURings() urings {
 }
 
 func (u *urings) remember(e *kernel.Record) *submitted {
-	s := &submitted{head: *e.Head, uring: *e.Uring, first: string(e.First), second: string(e.Second), address: append([]byte(nil), e.Address...)}
+	s := &submitted{head: *e.Head, began: e.Head.Time, uring: *e.Uring, first: string(e.First), second: string(e.Second), address: append([]byte(nil), e.Address...)}
 	copy(s.entry[:], e.Entry)
 	if before := u.byRequest[s.uring.Request]; before != nil && !u.exchange(s.uring.Request, before) {
 		u.lose(s.uring.Request, before) // its end has no record: its process never took its result, or the ring was full

@@ -90,6 +90,7 @@ func (d *Decoder) decodeOperation(s *submitted, e *kernel.Record, out *tracefmt.
 	}
 	d.setHead(&as, out)
 	use := o.entry(&as, s)
+	use.began = s.began
 	p := d.resolver.process(head.Pid, head.Cgroup)
 	p.settle(head.Time)
 	out.Container = p.container
@@ -111,7 +112,9 @@ type descriptorUse struct {
 	fixed bool
 	// untracked: the result changes no descriptor of the process.
 	untracked bool
-	args      []tracefmt.Arg
+	// began is when an operation was submitted, in nanoseconds since boot; zero for a call.
+	began uint64
+	args  []tracefmt.Arg
 }
 
 // entry reads an operation's arguments, and returns how it uses descriptors.

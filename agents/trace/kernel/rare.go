@@ -14,11 +14,16 @@ import (
 	"github.com/cilium/ebpf/ringbuf"
 )
 
+// maxQueued bounds the events that were read from the ring and are not due, in bytes. Processes can start programs while an earlier page
+// fault is awaited. Beyond it events stay in the ring, which counts those that find no room.
+const maxQueued = 8 << 20
+
 // RareRing is the ring that all CPUs write rare events to: all but system calls and page faults.
 type RareRing struct {
 	reader *ringbuf.Reader
 	queue  []ringbuf.Record // read from the ring, sorted by time
 	next   int              // index in queue
+	bytes  int              // of the events from next on
 }
 
 // RareRing opens the program's ring of rare events.
@@ -36,7 +41,7 @@ func (r *RareRing) Fill() float64 {
 }
 
 // Read takes the events that are in the ring when it begins, without waiting. Processes may write more meanwhile, as fast as
-// it reads: these are for the next Read.
+// it reads: these are for the next Read. So are those that the queue has no room for.
 func (r *RareRing) Read() error {
 	left := r.reader.AvailableBytes()
 	if left == 0 {
@@ -45,7 +50,7 @@ func (r *RareRing) Read() error {
 	r.queue = slices.Delete(r.queue, 0, r.next)
 	r.next = 0
 	r.reader.SetDeadline(time.Unix(1, 0)) // do not wait
-	for left > 0 {
+	for left > 0 && r.bytes < maxQueued {
 		rec, err := r.reader.Read()
 		if errors.Is(err, io.EOF) || errors.Is(err, os.ErrDeadlineExceeded) {
 			break
@@ -54,6 +59,7 @@ func (r *RareRing) Read() error {
 			return fmt.Errorf("read rare events: %w", err)
 		}
 		r.queue = append(r.queue, rec)
+		r.bytes += len(rec.RawSample)
 		left -= len(rec.RawSample)
 	}
 	slices.SortStableFunc(r.queue, func(a, b ringbuf.Record) int { return cmp.Compare(sampleTime(a), sampleTime(b)) })
@@ -71,9 +77,11 @@ func (r *RareRing) Time() (uint64, bool) {
 // Next parses the next event into rec and removes it from the queue.
 func (r *RareRing) Next(rec *Record) error {
 	*rec = Record{}
-	if !rec.Parse(r.queue[r.next].RawSample) {
+	sample := r.queue[r.next].RawSample
+	if !rec.Parse(sample) {
 		return ErrMalformed
 	}
+	r.bytes -= len(sample)
 	r.next++
 	return nil
 }

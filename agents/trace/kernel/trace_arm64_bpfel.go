@@ -135,7 +135,7 @@ type traceRecord struct {
 	First    uint16
 	Second   uint16
 	Address  uint16
-	Spare    uint16
+	Last     uint16
 }
 
 type traceRole uint32
