@@ -50,7 +50,7 @@ on_laptop() { KUBECONFIG=$root/build/demo/laptop.kubeconfig exec ip netns exec $
 sed "s#sonde.local/workload:1#$workload_image#; s#sonde-demo#$ns#" hack/demo/workload.yaml >build/demo/intercept.yaml
 run "kubectl apply --server-side -f build/demo/intercept.yaml"
 run "kubectl rollout status -n $ns deployment/web deployment/client --timeout=120s"
-say 'The Service is answered by the Pods of the Deployment web.'
+say 'The Service is answered by the Pods of the Deployment web. The Deployment client sends it about 40 requests each second.'
 run "kubectl exec -n $ns deploy/client -- /workload get -url http://web/"
 
 say 'On the laptop, a new version of the service listens on port 8080:'
@@ -90,5 +90,6 @@ answers 'web-*' -header x-developer=alice
 run "kubectl get interceptrequests -n $ns"
 say 'No Pod was restarted or changed:'
 run "kubectl get pods -n $ns"
+say 'To try it by hand, see "Try it on the local cluster" in docs/intercept.md. Your process then prints the name of this machine.'
 how_to_reach $ns "kubectl sonde intercept deploy/web -n $ns --port 8080 --header x-developer=alice"
 how_to_remove "kubectl delete namespace $ns"

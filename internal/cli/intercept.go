@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -131,7 +132,7 @@ func (i *runningIntercept) run(ctx context.Context) error {
 	p := i.plugin
 	i.state, i.display = intercept.NewState(i.object, p.clock.Now()), p.display()
 	i.local = &intercept.Local{
-		Route: string(i.object.UID), Address: intercept.Address(i.object), OnReport: i.report, OnRefused: i.state.SetRefused,
+		Route: string(i.object.UID), Address: intercept.Address(i.object), OnReport: i.report, OnDial: i.state.SetRefused, TrafficOf: i.state.TrafficOf,
 	}
 	i.show()
 	if err := i.local.Check(ctx); err != nil {
@@ -141,20 +142,28 @@ func (i *runningIntercept) run(ctx context.Context) error {
 	i.state.SetEnding("Ending")
 	i.show()
 	derr := i.remove(ctx, errors.Is(err, errDeleted))
-	switch {
-	case derr != nil:
-		i.state.SetEnding("Not deleted")
-	case errors.Is(err, errStopped):
-		i.state.SetEnding("Ended: the app answers")
-	case errors.Is(err, errExpired), errors.Is(err, errDeleted):
-		i.state.SetEnding("Ended: " + err.Error() + ". The app answers")
-	}
+	i.state.SetEnded(endOf(err, derr))
 	i.show()
 	i.display.Close()
 	if errors.Is(err, errStopped) || errors.Is(err, errDeleted) || errors.Is(err, errExpired) {
 		err = nil
 	}
 	return errors.Join(err, derr)
+}
+
+// endOf returns what the last screen says of an intercept that ended with err, and was deleted with derr.
+func endOf(err, derr error) (status, message string) {
+	switch {
+	case derr != nil:
+		return "Not deleted: the app answers", ""
+	case errors.Is(err, errExpired):
+		return "Ended: " + err.Error(), "The app answers. Run the command again to go on"
+	case errors.Is(err, errDeleted):
+		return "Ended: " + err.Error(), "The app answers"
+	case errors.Is(err, errStopped), errors.Is(err, errInterrupted):
+		return "Ended: the app answers", ""
+	}
+	return "Failed: the app answers", "" // the error is printed below
 }
 
 func (i *runningIntercept) show() {
@@ -291,8 +300,8 @@ func (i *runningIntercept) observe(o *v1alpha1.InterceptRequest, end context.Can
 func failure(o *v1alpha1.InterceptRequest) error {
 	var messages []string
 	for _, c := range o.Status.Conditions {
-		if c.Status == "False" {
-			messages = append(messages, c.Reason+": "+c.Message)
+		if message := c.Reason + ": " + c.Message; c.Status == "False" && !slices.Contains(messages, message) {
+			messages = append(messages, message)
 		}
 	}
 	return fmt.Errorf("the intercept has failed: %s", cmp.Or(strings.Join(messages, "; "), "the operator gives no reason"))

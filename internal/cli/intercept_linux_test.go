@@ -532,6 +532,71 @@ func TestInterceptEnds(t *testing.T) {
 	}
 }
 
+// TestInterceptCountsToItsEnd: however an intercept ends, the last lines count all requests that the developer's process has answered,
+// although no report has come. They say once why it ended, and nothing of the tunnel that ended with it.
+func TestInterceptCountsToItsEnd(t *testing.T) {
+	over := func(phase v1alpha1.InterceptPhase, reason, message string) func(*interceptCluster, *run) {
+		return func(c *interceptCluster, _ *run) {
+			c.cutTunnels() // the manager removes the route first
+			c.later(func(o *v1alpha1.InterceptRequest) {
+				o.Status.Phase, o.Status.Pods, o.Status.Conditions = phase, nil, nil
+				for _, kind := range []string{v1alpha1.ConditionAdmitted, v1alpha1.ConditionStowawayReady, v1alpha1.ConditionIntercepted} {
+					o.Status.Conditions = append(o.Status.Conditions, metav1.Condition{Type: kind, Status: metav1.ConditionFalse, Reason: reason, Message: message})
+				}
+			})
+		}
+	}
+	const forbidden = "alice lacks the verb intercept on pods"
+	for name, tc := range map[string]struct {
+		end      func(*interceptCluster, *run)
+		wantCode int
+		want     string
+		once     string // is in the output once
+	}{
+		"interrupted": {end: func(_ *interceptCluster, r *run) { r.signals <- os.Interrupt }, want: "Ended: the app answers", once: "the app answers"},
+		"deleted by down": {end: func(c *interceptCluster, _ *run) {
+			c.cutTunnels()
+			c.mu.Lock()
+			defer c.mu.Unlock()
+			clear(c.objects)
+			c.change(nil)
+		}, want: "Ended: the InterceptRequest was deleted", once: "The app answers"},
+		"expired": {end: over(v1alpha1.InterceptEnded, "Expired", "8h"), want: "Ended: the intercept has expired", once: "Run the command again"},
+		"failed":  {end: over(v1alpha1.InterceptFailed, "Forbidden", forbidden), wantCode: 1, want: "Failed: the app answers", once: forbidden},
+	} {
+		t.Run(name, func(t *testing.T) {
+			c := newInterceptCluster(t)
+			r := c.start("intercept", "web", "--port", "8080", "--to", echoServer(t))
+			r.errOut.await(t, "web-1 on n1: Active")
+			carrier := c.peer(c.carrier)
+			c.say(carrier, "one connection")
+			s, err := carrier.Open(t.Context(), tunnel.PathOpen+"uid-1", nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if _, err := io.ReadFull(s, make([]byte, len("laptop "))); err != nil {
+				t.Fatal(err)
+			}
+			for range 2 { // and two requests on another
+				const request = "GET / HTTP/1.1\r\nHost: web\r\n\r\n"
+				_, _ = io.WriteString(s, request)
+				if _, err := io.ReadFull(s, make([]byte, len(request))); err != nil {
+					t.Fatal(err)
+				}
+			}
+			tc.end(c, r)
+			r.await(t, tc.wantCode)
+			r.errOut.await(t, "web-1 on n1: Ended, 3 requests, 158 B, 0 failed\n")
+			r.errOut.await(t, tc.want)
+			for text, want := range map[string]int{tc.once: 1, "connecting again": 0} {
+				if got := strings.Count(r.errOut.String(), text); got != want {
+					t.Errorf("%q is %d times in\n%s", text, got, r.errOut)
+				}
+			}
+		})
+	}
+}
+
 // TestInterceptOfNothing warns of a process that does not listen, and refuses its streams.
 func TestInterceptOfNothing(t *testing.T) {
 	c := newInterceptCluster(t)

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"log"
+	"net"
 	"net/http"
 	"os"
 	"os/signal"
@@ -46,9 +47,14 @@ func listenTLS(addr string, config *tls.Config, h http.Handler) error {
 		<-c
 		_ = s.Close()
 	}()
-	serve := s.ListenAndServe
+	l, err := net.Listen("tcp", addr) //nolint:noctx // it does not wait
+	if err != nil {
+		return fmt.Errorf("listen: %w", err)
+	}
+	fmt.Fprintf(os.Stderr, "listening on %s\n", l.Addr())
+	serve := func() error { return s.Serve(l) }
 	if config != nil {
-		serve = func() error { return s.ListenAndServeTLS("", "") }
+		serve = func() error { return s.ServeTLS(l, "", "") }
 	}
 	if err := serve(); !errors.Is(err, http.ErrServerClosed) {
 		return fmt.Errorf("serve: %w", err)
@@ -91,11 +97,12 @@ func load(f *flag.FlagSet, args []string) error {
 // fetch sends one request and prints the body of the response.
 func fetch(f *flag.FlagSet, args []string) error {
 	url := f.String("url", "http://web/", "URL to request")
+	method := f.String("method", http.MethodGet, "method of the request")
 	header := f.String("header", "", "header of the request, as NAME=VALUE")
 	if err := f.Parse(args); err != nil {
 		return err
 	}
-	r, err := http.NewRequest(http.MethodGet, *url, nil) //nolint:noctx // the client's time-out bounds it
+	r, err := http.NewRequest(*method, *url, nil) //nolint:noctx // the client's time-out bounds it
 	if err != nil {
 		return fmt.Errorf("make request: %w", err)
 	}

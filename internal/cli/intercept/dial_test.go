@@ -93,7 +93,7 @@ func TestTunnel(t *testing.T) {
 		}
 	}()
 	reports, changes := make(chan tunnel.Report, 1), make(chan error, 8)
-	local := &Local{Route: "mine", Address: process.Addr().String(), OnReport: func(r tunnel.Report) { reports <- r }, OnRefused: func(error) {}}
+	local := &Local{Route: "mine", Address: process.Addr().String(), OnReport: func(r tunnel.Report) { reports <- r }, OnDial: func(error) {}, TrafficOf: func(string) *Traffic { return &Traffic{} }}
 	ctx, cancel := context.WithCancel(t.Context())
 	ran := make(chan error, 1)
 	tun := &Tunnel{

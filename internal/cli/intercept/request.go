@@ -73,13 +73,14 @@ func (r *Request) Build(key tunnel.PublicKey) (*v1alpha1.InterceptRequest, error
 
 // splitAddress reads HOST:PORT, or PORT of this machine.
 func splitAddress(s string) (host string, port int32, err error) {
+	address := s
 	if !strings.Contains(s, ":") {
-		s = "127.0.0.1:" + s
+		address = "127.0.0.1:" + s
 	}
-	host, text, err := net.SplitHostPort(s)
+	host, text, err := net.SplitHostPort(address)
 	n, nerr := strconv.ParseUint(text, 10, 16)
 	if err != nil || nerr != nil || n == 0 {
-		return "", 0, fmt.Errorf("--to %q: write the address of your process, like 127.0.0.1:8080", s)
+		return "", 0, fmt.Errorf("--to %q: write the address of your process with its port, like 127.0.0.1:8080", s)
 	}
 	if host == "" {
 		host = "127.0.0.1"

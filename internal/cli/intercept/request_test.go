@@ -20,7 +20,7 @@ func TestBuild(t *testing.T) {
 		"a host":          {change: func(r *Request) { r.To = "localhost:1" }, wantTo: "localhost:1"},
 		"IPv6":            {change: func(r *Request) { r.To = "[::1]:1" }, wantTo: "[::1]:1"},
 		"no host":         {change: func(r *Request) { r.To = ":1" }, wantTo: "127.0.0.1:1"},
-		"no port":         {change: func(r *Request) { r.To = "localhost" }, wantErr: `--to "127.0.0.1:localhost"`},
+		"no port":         {change: func(r *Request) { r.To = "localhost" }, wantErr: `--to "localhost": write`},
 		"port 0":          {change: func(r *Request) { r.To = "0" }, wantErr: "--to"},
 		"container port":  {change: func(r *Request) { r.Port = 0 }, wantErr: "--port: write the port"},
 		"header": {

@@ -27,9 +27,12 @@ type Local struct {
 	Route string
 	// Address of the developer's process, host:port.
 	Address string
-	// OnReport and OnRefused are called for each Report, and for each stream that found nothing at Address.
-	OnReport  func(tunnel.Report)
-	OnRefused func(error)
+	// OnReport is called for each Report.
+	OnReport func(tunnel.Report)
+	// OnDial is called for each stream with why nothing takes it at Address; nil if something does.
+	OnDial func(error)
+	// TrafficOf returns the counts of a Pod, namespace/name.
+	TrafficOf func(pod string) *Traffic
 
 	reading sync.Mutex // of a stream of reports
 }
@@ -47,9 +50,11 @@ func (l *Local) open(w http.ResponseWriter, r *http.Request) {
 		http.Error(w, "this client has another route", http.StatusNotFound)
 		return
 	}
+	traffic := l.TrafficOf(r.Header.Get(tunnel.HeaderPod))
 	conn, err := l.dial(r.Context())
+	l.OnDial(err)
 	if err != nil {
-		l.OnRefused(err)
+		traffic.failed.Add(1)
 		http.Error(w, err.Error(), http.StatusBadGateway)
 		return
 	}
@@ -58,7 +63,7 @@ func (l *Local) open(w http.ResponseWriter, r *http.Request) {
 	if err != nil {
 		return
 	}
-	_, _, _ = tunnel.Join(stream, conn) // the other side sees a stream that was cut
+	_, _, _ = tunnel.Join(&counted{Duplex: stream, traffic: traffic}, conn) // the other side sees a stream that was cut
 }
 
 func (l *Local) dial(ctx context.Context) (*net.TCPConn, error) {

@@ -19,9 +19,9 @@ import (
 const (
 	// shownRequests is how many of the last requests a terminal shows.
 	shownRequests = 8
-	// maxPods whose counters are kept, and maxUID bytes of a Pod's UID. The status lists 500 Pods, but a Stowaway that was taken over may
-	// report any number.
-	maxPods, maxUID = 1000, 64
+	// maxPods whose counters are kept, and maxUID and maxName bytes of a Pod's UID and name. The status lists 500 Pods, but a Stowaway
+	// that was taken over may report any number.
+	maxPods, maxUID, maxName = 1000, 64, 253
 )
 
 // State is what is known about a running intercept. Its methods may be called at the same time.
@@ -30,22 +30,88 @@ type State struct {
 	object   *v1alpha1.InterceptRequest
 	since    time.Time
 	counters map[string]tunnel.Counters // by Pod UID
-	requests []tunnel.Request
-	tunnel   error
-	refused  string
-	ending   string
+	traffic  map[string]*Traffic        // by Pod UID
+	// unlisted is the traffic of Pods that the status does not list yet, by name.
+	unlisted map[string]*Traffic
+	// gone are the last entries of Pods that the status lists no more, by UID.
+	gone     map[string]v1alpha1.InterceptPod
+	requests []tunnel.Request // in the order of time
+	// tunnel is why it is not connected, and tunnelSince is when that was first shown.
+	tunnel      error
+	tunnelSince time.Time
+	refused     string
+	// ending is shown in place of the phase, and final in place of all messages after the end.
+	ending string
+	ended  bool
+	final  string
 }
+
+// shownLoss is how long the tunnel is not connected before that is shown: it connects again at once, unless the intercept has ended.
+const shownLoss = time.Second
 
 // NewState returns the state of a request that was created at that time.
 func NewState(o *v1alpha1.InterceptRequest, now time.Time) *State {
-	return &State{object: o, since: now, counters: map[string]tunnel.Counters{}}
+	return &State{
+		object: o, since: now, counters: map[string]tunnel.Counters{},
+		traffic: map[string]*Traffic{}, unlisted: map[string]*Traffic{}, gone: map[string]v1alpha1.InterceptPod{},
+	}
 }
 
 // SetObject replaces the InterceptRequest.
 func (s *State) SetObject(o *v1alpha1.InterceptRequest) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	before := s.object.Status.Pods
+	if o.Ended() && len(o.Status.Pods) == 0 { // its Pods are not gone
+		s.object = o.DeepCopy()
+		s.object.Status.Pods = before
+		return
+	}
 	s.object = o
+	for i := range before {
+		s.gone[before[i].UID] = before[i]
+	}
+	for i := range o.Status.Pods {
+		p := &o.Status.Pods[i]
+		delete(s.gone, p.UID)
+		if t := s.unlisted[p.Name]; t != nil && s.traffic[p.UID] == nil {
+			s.traffic[p.UID] = t
+			delete(s.unlisted, p.Name)
+		}
+	}
+}
+
+// TrafficOf returns the counts of a Pod, namespace/name.
+func (s *State) TrafficOf(pod string) *Traffic {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	_, name, _ := strings.Cut(pod, "/")
+	of, key := s.traffic, s.uid(name)
+	if key == "" {
+		of, key = s.unlisted, name
+		if len(name) > maxName || of[name] == nil && len(of) >= maxPods {
+			return &Traffic{}
+		}
+	}
+	if of[key] == nil {
+		of[key] = &Traffic{}
+	}
+	return of[key]
+}
+
+// uid returns the UID of a Pod that the status lists, or has listed.
+func (s *State) uid(name string) string {
+	for i := range s.object.Status.Pods {
+		if s.object.Status.Pods[i].Name == name {
+			return s.object.Status.Pods[i].UID
+		}
+	}
+	for uid := range s.gone {
+		if s.gone[uid].Name == name {
+			return uid
+		}
+	}
+	return ""
 }
 
 // StowawayKey returns the key that Stowaway must have, or nothing while it is not known.
@@ -67,20 +133,33 @@ func (s *State) SetTunnel(err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.tunnel = err
+	if err == nil {
+		s.tunnelSince = time.Time{}
+	}
 }
 
-// SetRefused keeps why the developer's process took no connection.
+// SetRefused keeps why the developer's process took no connection; nil if it took the last one.
 func (s *State) SetRefused(err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.refused = err.Error()
+	s.refused = ""
+	if err != nil {
+		s.refused = err.Error()
+	}
 }
 
-// SetEnding shows that the intercept is ended.
+// SetEnding shows that the intercept is about to end.
 func (s *State) SetEnding(text string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.ending = text
+}
+
+// SetEnded shows that the intercept has ended, and what to do now.
+func (s *State) SetEnded(text, final string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.ending, s.ended, s.final = text, true, final
 }
 
 // Add adds a Report.
@@ -92,6 +171,7 @@ func (s *State) Add(r *tunnel.Report) {
 		s.counters[r.Pod] = c
 	}
 	s.requests = append(s.requests, r.Requests...)
+	slices.SortStableFunc(s.requests, func(a, b tunnel.Request) int { return a.Time.Compare(b.Time) }) // each Pod has a Report of its own
 	s.requests = slices.Clone(s.requests[max(0, len(s.requests)-shownRequests):])
 }
 
@@ -104,39 +184,79 @@ func (s *State) View(now time.Time, requests bool) live.View {
 		Title:  fmt.Sprintf("%s/%s (%s to %s)", o.Namespace, o.Name, Target(o), Address(o)),
 		Status: s.status(), Clock: now.Sub(s.since).Truncate(time.Second).String(), Unit: live.Requests,
 	}
-	var passed, overlaps uint64
-	for i := range o.Status.Pods {
-		p := &o.Status.Pods[i]
-		c := s.counters[p.UID]
-		shown := live.Pod{
-			Name: p.Name, Node: p.Node, State: "Waiting", Count: max(p.Matched, int64(c.Matched)), Lost: max(p.Failed, int64(c.Failed)),
-			Bytes: max(p.BytesToClient+p.BytesFromClient, int64(c.BytesToClient+c.BytesFromClient)),
-		}
-		passed += max(uint64(max(0, p.Passed)), c.Passed)
-		overlaps += max(uint64(max(0, p.Overlaps)), c.Overlaps)
-		if p.Active {
-			shown.State = "Active"
-		}
-		if p.Message != "" {
-			v.Notes = append(v.Notes, p.Name+": "+p.Message)
-		}
-		v.Pods = append(v.Pods, shown)
-	}
-	slices.SortFunc(v.Pods, func(a, b live.Pod) int { return cmp.Compare(a.Name, b.Name) })
-	v.Notes = append(s.problems(), v.Notes...)
+	passed, overlaps := s.addPods(&v)
+	v.Notes = append(s.problems(now), v.Notes...)
 	if requests {
 		if passed > 0 {
-			v.Notes = append(v.Notes, fmt.Sprintf("%d requests went to the app", passed))
+			v.Notes = append(v.Notes, requestsText(passed)+" went to the app")
 		}
 		if overlaps > 0 {
-			v.Notes = append(v.Notes, fmt.Sprintf("%d requests matched, but an older InterceptRequest took them", overlaps))
+			v.Notes = append(v.Notes, requestsText(overlaps)+" matched, but an older InterceptRequest took them")
 		}
 		for _, r := range slices.Backward(s.requests) {
-			v.Notes = append(v.Notes, r.Time.Local().Format(time.TimeOnly)+"  "+RequestLine(r))
+			v.Log = append(v.Log, r.Time.Local().Format(time.TimeOnly)+"  "+RequestLine(r))
 		}
 	}
 	return v
 }
+
+// addPods adds the Pods and their messages. It returns how many requests went to the app, and how many another intercept took.
+func (s *State) addPods(v *live.View) (passed, overlaps uint64) {
+	count := func(p *v1alpha1.InterceptPod) {
+		c := s.counters[p.UID]
+		passed += max(uint64(max(0, p.Passed)), c.Passed)
+		overlaps += max(uint64(max(0, p.Overlaps)), c.Overlaps)
+	}
+	for i := range s.object.Status.Pods {
+		p := &s.object.Status.Pods[i]
+		count(p)
+		v.Pods = append(v.Pods, s.row(p))
+		if p.Message != "" && !s.over() {
+			v.Notes = append(v.Notes, p.Name+": "+p.Message)
+		}
+	}
+	slices.SortFunc(v.Pods, func(a, b live.Pod) int { return cmp.Compare(a.Name, b.Name) })
+	rest := live.Pod{Name: "others", State: "Gone"}
+	for _, t := range s.unlisted {
+		rest.Count, rest.Bytes, rest.Lost = rest.Count+t.requests.Load(), rest.Bytes+t.bytes.Load(), rest.Lost+t.failed.Load()
+	}
+	for _, p := range s.gone {
+		count(&p)
+		row := s.row(&p)
+		rest.Count, rest.Bytes, rest.Lost = rest.Count+row.Count, rest.Bytes+row.Bytes, rest.Lost+row.Lost
+	}
+	if rest.Count > 0 || rest.Lost > 0 {
+		v.Pods = append(v.Pods, rest)
+	}
+	return passed, overlaps
+}
+
+// row has the newest counts of a Pod: those of the status, of its carrier's last Report, or of this process.
+func (s *State) row(p *v1alpha1.InterceptPod) live.Pod {
+	c, seen := s.counters[p.UID], cmp.Or(s.traffic[p.UID], &Traffic{})
+	row := live.Pod{
+		Name: p.Name, Node: p.Node, State: "Waiting",
+		Count: max(p.Matched, int64(c.Matched), seen.requests.Load()), Lost: max(p.Failed, int64(c.Failed), seen.failed.Load()),
+		Bytes: max(p.BytesToClient+p.BytesFromClient, int64(c.BytesToClient+c.BytesFromClient), seen.bytes.Load()),
+	}
+	switch {
+	case s.ended:
+		row.State = "Ended"
+	case p.Active:
+		row.State = "Active"
+	}
+	return row
+}
+
+func requestsText(n uint64) string {
+	if n == 1 {
+		return "1 request"
+	}
+	return fmt.Sprintf("%d requests", n)
+}
+
+// over reports that the messages of the intercept are those of its end.
+func (s *State) over() bool { return s.ending != "" || s.object.Ended() }
 
 // status is the phase, or what it waits for.
 func (s *State) status() string {
@@ -156,14 +276,23 @@ func (s *State) status() string {
 }
 
 // problems are the messages of conditions that do not hold, and of both ends of the tunnel.
-func (s *State) problems() []string {
+func (s *State) problems(now time.Time) []string {
+	if s.final != "" {
+		return []string{s.final}
+	}
+	if s.over() {
+		return nil
+	}
 	var notes []string
 	for _, c := range s.object.Status.Conditions {
-		if c.Status != metav1.ConditionTrue && c.Message != "" {
+		if c.Status != metav1.ConditionTrue && c.Message != "" && !slices.Contains(notes, c.Message) {
 			notes = append(notes, c.Message)
 		}
 	}
-	if s.tunnel != nil {
+	if s.tunnel != nil && s.tunnelSince.IsZero() {
+		s.tunnelSince = now
+	}
+	if s.tunnel != nil && now.Sub(s.tunnelSince) >= shownLoss {
 		notes = append(notes, strings.ReplaceAll(s.tunnel.Error(), "\n", ". ")+"; connecting again")
 	}
 	if s.refused != "" {

@@ -1,14 +1,17 @@
 package intercept
 
 import (
+	"errors"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/sonde-operator/sonde/api/v1alpha1"
@@ -58,5 +61,131 @@ func TestOneStreamOfReports(t *testing.T) {
 	}
 	if got := post(strings.NewReader("")); got != http.StatusOK {
 		t.Errorf("a stream after it: %d", got)
+	}
+}
+
+// TestSumOfPods: counts stay on the screen when Pods go, and when a status or a carrier begins again at zero.
+func TestSumOfPods(t *testing.T) {
+	pod := func(name, uid string, matched int64) v1alpha1.InterceptPod {
+		return v1alpha1.InterceptPod{Name: name, UID: uid, Active: true, InterceptCounters: v1alpha1.InterceptCounters{Matched: matched, Passed: 1, Overlaps: 1}}
+	}
+	object := func(phase v1alpha1.InterceptPhase, pods ...v1alpha1.InterceptPod) *v1alpha1.InterceptRequest {
+		return &v1alpha1.InterceptRequest{
+			ObjectMeta: metav1.ObjectMeta{UID: "a"}, Status: v1alpha1.InterceptRequestStatus{Phase: phase, Pods: pods},
+		}
+	}
+	now := time.Unix(0, 0)
+	s := NewState(object(""), now)
+	want := func(step, rows string, notes ...string) {
+		t.Helper()
+		v, got := s.View(now, true), ""
+		for _, p := range v.Pods {
+			got += fmt.Sprintf("%s %s %d, ", p.Name, p.State, p.Count)
+		}
+		if got != rows {
+			t.Errorf("%s: rows %q, want %q", step, got, rows)
+		}
+		if diff := cmp.Diff(notes, v.Notes); notes != nil && diff != "" {
+			t.Errorf("%s: notes (-want +got):\n%s", step, diff)
+		}
+	}
+	early := s.TrafficOf("shop/web-3")
+	early.requests.Add(1)
+	want("before the status has the Pod", "others Gone 1, ")
+	s.SetObject(object(v1alpha1.InterceptActive, pod("web-1", "u1", 2), pod("web-2", "u2", 3), pod("web-3", "u3", 0)))
+	s.TrafficOf("shop/web-1").requests.Add(4)
+	s.Add(&tunnel.Report{Pod: "u2", Routes: map[string]tunnel.Counters{"a": {Matched: 5, Passed: 2}}})
+	want("three Pods", "web-1 Active 4, web-2 Active 5, web-3 Active 1, ", "4 requests went to the app", "3 requests matched, but an older InterceptRequest took them")
+	s.SetObject(object(v1alpha1.InterceptActive, pod("web-1", "u1", 0)))
+	early.requests.Add(1)
+	s.TrafficOf("shop/web-2").requests.Add(6)
+	want("two are gone", "web-1 Active 4, others Gone 8, ", "4 requests went to the app", "3 requests matched, but an older InterceptRequest took them")
+	s.SetObject(object(v1alpha1.InterceptActive, pod("web-1", "u1", 0), pod("web-2", "u2", 0)))
+	want("one is back", "web-1 Active 4, web-2 Active 6, others Gone 2, ")
+	s.SetObject(object(v1alpha1.InterceptFailed))
+	want("failed, and the status lists no Pod", "web-1 Active 4, web-2 Active 6, others Gone 2, ")
+	s.SetEnded("Ended", "The app answers")
+	want("the end", "web-1 Ended 4, web-2 Ended 6, others Gone 2, ", "The app answers", "4 requests went to the app", "3 requests matched, but an older InterceptRequest took them")
+	for n := range 2 * maxPods {
+		s.TrafficOf(fmt.Sprint("shop/pod", n)).requests.Add(1)
+	}
+	s.TrafficOf(strings.Repeat("x", 2*maxName)).requests.Add(1)
+	if len(s.unlisted) != maxPods {
+		t.Errorf("%d Pods that no status lists", len(s.unlisted))
+	}
+}
+
+// TestNotes: each problem is shown once, and only while it lasts.
+func TestNotes(t *testing.T) {
+	o := &v1alpha1.InterceptRequest{Status: v1alpha1.InterceptRequestStatus{Phase: v1alpha1.InterceptLost}}
+	o.Status.Pods = []v1alpha1.InterceptPod{{Name: "web-1", UID: "u1", Message: "the carrier is starting"}}
+	for _, kind := range []string{v1alpha1.ConditionStowawayReady, v1alpha1.ConditionClientConnected} {
+		o.Status.Conditions = append(o.Status.Conditions, metav1.Condition{Type: kind, Status: metav1.ConditionFalse, Message: "paused"})
+	}
+	now := time.Unix(0, 0)
+	s := NewState(o, now)
+	want := func(step string, notes ...string) {
+		t.Helper()
+		if diff := cmp.Diff(notes, s.View(now, true).Notes); diff != "" {
+			t.Errorf("%s: notes (-want +got):\n%s", step, diff)
+		}
+	}
+	const waits = "web-1: the carrier is starting"
+	s.SetRefused(errors.New("nothing answers"))
+	want("refused", "paused", "nothing answers", waits)
+	s.SetRefused(nil)
+	want("answered", "paused", waits)
+	s.SetTunnel(errLost)
+	want("the connection has just ended", "paused", waits)
+	now = now.Add(shownLoss)
+	s.SetTunnel(errLost)
+	want("the connection was lost", "paused", errLost.Error()+"; connecting again", waits)
+	over := o.DeepCopy()
+	over.Status.Phase = v1alpha1.InterceptEnded
+	s.SetObject(over)
+	want("expired")
+	s.SetEnded("Ended", "The app answers")
+	want("the end", "The app answers")
+	s = NewState(&v1alpha1.InterceptRequest{}, now)
+	s.Add(&tunnel.Report{Pod: "u1", Routes: map[string]tunnel.Counters{"": {Passed: 1, Overlaps: 1}}})
+	s.SetObject(o)
+	want("one request", "paused", waits, "1 request went to the app", "1 request matched, but an older InterceptRequest took them")
+}
+
+// TestOrderOfRequests: the list is in the order of time, although each Pod reports its own requests.
+func TestOrderOfRequests(t *testing.T) {
+	s := NewState(&v1alpha1.InterceptRequest{}, time.Unix(0, 0))
+	for _, at := range []int64{3, 1, 4, 2} {
+		s.Add(&tunnel.Report{Requests: []tunnel.Request{{Time: time.Unix(at, 0), Path: fmt.Sprint("/", at)}}})
+	}
+	got := strings.Join(s.View(time.Unix(0, 0), true).Log, "\n")
+	for _, path := range []string{"/4", "/3", "/2", "/1"} {
+		_, rest, found := strings.Cut(got, path+" ")
+		if !found {
+			t.Fatalf("no %s after the newer ones in\n%s", path, got)
+		}
+		got = rest
+	}
+}
+
+// TestDials: each stream says whether the developer's process takes it, and a refused one counts.
+func TestDials(t *testing.T) {
+	traffic, dialed := &Traffic{}, []bool{}
+	l := &Local{Route: "a", OnDial: func(err error) { dialed = append(dialed, err == nil) }, TrafficOf: func(string) *Traffic { return traffic }}
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer listener.Close()
+	go func() {
+		if conn, err := listener.Accept(); err == nil {
+			_ = conn.Close()
+		}
+	}()
+	for _, l.Address = range []string{"127.0.0.1:1", listener.Addr().String()} {
+		l.Handler().ServeHTTP(httptest.NewRecorder(), httptest.NewRequest(http.MethodPost, tunnel.PathOpen+"a", nil).WithContext(t.Context()))
+	}
+	if len(dialed) != 2 || dialed[0] || !dialed[1] || traffic.failed.Load() != 1 {
+		t.Errorf("dialed %v, %d failed", dialed, traffic.failed.Load())
 	}
 }

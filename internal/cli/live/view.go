@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"unicode/utf8"
 
 	"github.com/sonde-operator/sonde/internal/wire/table"
 )
@@ -57,8 +58,10 @@ type View struct {
 	Pods []Pod
 	// Table, if not nil, is below the Pods. Only Terminal shows it.
 	Table *Table
-	// Notes are messages for the user, like why there are no live counts.
+	// Notes are messages for the user, like why there are no live counts. Long ones are wrapped.
 	Notes []string
+	// Log is below the Notes, one line for each entry. Long ones are cut in the middle. Only Terminal shows it.
+	Log []string
 }
 
 // Table is a table of anything.
@@ -100,10 +103,20 @@ func (p Pod) cells() []string {
 // nor scrolls. It omits the nodes first. Then it shortens names in the middle, because Pods differ in the ends of their
 // names. Pods that do not fit are counted. Zero or less means no limit.
 func Lines(v View, width, height int) []string {
-	lines := []string{heading(v)}
+	lines := heading(v, width, height)
+	var below []string
+	for _, n := range v.Notes {
+		below = append(below, wrap(n, width)...)
+	}
+	for _, l := range v.Log {
+		if width > 0 {
+			l = cutMiddle(l, width)
+		}
+		below = append(below, l)
+	}
 	room := len(v.Pods)
 	if height > 0 {
-		room = max(0, height-2-len(v.Notes)) // one line for the heading, one for the column headings
+		room = max(0, height-len(lines)-1-len(below)) // one line for the column headings
 		if v.Table != nil {
 			room /= podShare
 		}
@@ -112,9 +125,9 @@ func Lines(v View, width, height int) []string {
 		lines = append(lines, podTable(v, room, width)...)
 	}
 	if v.Table != nil {
-		lines = append(lines, v.Table.lines(height-len(lines)-len(v.Notes), height > 0)...)
+		lines = append(lines, v.Table.lines(height-len(lines)-len(below), height > 0)...)
 	}
-	lines = append(lines, v.Notes...)
+	lines = append(lines, below...)
 	if height > 0 && len(lines) > height {
 		lines = lines[:height]
 	}
@@ -122,6 +135,28 @@ func Lines(v View, width, height int) []string {
 		lines[i] = table.Truncate(strings.TrimRight(table.Printable(l), " "), width)
 	}
 	return lines
+}
+
+// wrap returns a text as lines of at most width characters, if its words are short enough.
+func wrap(s string, width int) []string {
+	s = table.Printable(s)
+	if width <= 0 || utf8.RuneCountInString(s) <= width {
+		return []string{s}
+	}
+	const indent = "  "
+	var lines []string
+	line := ""
+	for word := range strings.FieldsSeq(s) {
+		switch {
+		case line == "":
+			line = word
+		case utf8.RuneCountInString(line)+1+utf8.RuneCountInString(word) > width:
+			lines, line = append(lines, line), indent+word
+		default:
+			line += " " + word
+		}
+	}
+	return append(lines, line)
 }
 
 // podShare is the part of the lines that Pods have beside a Table: one of so many.
@@ -140,9 +175,17 @@ func (t *Table) lines(room int, limited bool) []string {
 	return append([]string{"", t.Caption}, strings.Split(strings.TrimSuffix(table.Text(t.Sides, rows), "\n"), "\n")...)
 }
 
-func heading(v View) string {
-	parts := slices.DeleteFunc([]string{v.Title, v.Status, v.Clock}, func(s string) bool { return s == "" })
-	return strings.Join(parts, table.Gap)
+// heading returns one line, or the title above the rest if they do not fit into it.
+func heading(v View, width, height int) []string {
+	join := func(parts ...string) string {
+		return strings.Join(slices.DeleteFunc(parts, func(s string) bool { return s == "" }), table.Gap)
+	}
+	line, rest := join(v.Title, v.Status, v.Clock), join(v.Status, v.Clock)
+	const lowest = 3 // a lower terminal has no line for it
+	if rest == "" || width <= 0 || utf8.RuneCountInString(line) <= width || height > 0 && height < lowest {
+		return []string{line}
+	}
+	return []string{v.Title, rest}
 }
 
 // podTable returns the column headings and at most room more lines.

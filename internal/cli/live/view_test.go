@@ -44,6 +44,15 @@ func withTable() View {
 	return v
 }
 
+func intercept() View {
+	return View{
+		Title: "shop/web-x7k2p (Deployment/web port 8080 to 127.0.0.1:8080)", Status: "Ended: the app answers", Clock: "12s", Unit: Requests,
+		Pods:  []Pod{{Name: "web-1", State: "Ended", Count: 3, Bytes: 300}},
+		Notes: []string{"this line is too long for the terminal, and its end says what to do: ask an admin for ClusterRole sonde-intercept"},
+		Log:   []string{"09:30:09  web-1  GET /a/path/that/is/longer/than/the/terminal/is/wide  200  by you", "09:30:08  web-1  GET /  200  by you"},
+	}
+}
+
 func TestLines(t *testing.T) {
 	tests := map[string]struct {
 		view          View
@@ -60,6 +69,7 @@ func TestLines(t *testing.T) {
 		"more-than-fits":     {manyPods(), 80, 10},
 		"with-a-table":       {withTable(), 60, 12},
 		"table-in-a-low-one": {withTable(), 60, 6},
+		"wrapped":            {intercept(), 70, 24},
 		"before-any-pod":     {View{Title: "shop/web-x7k2p", Status: "Waiting for the operator"}, 80, 24},
 		"control-characters": {View{Title: "shop/web", Status: "Waiting:\nline\x1b[2J", Notes: []string{"a\tb\r"}}, 80, 24},
 		"names-of-any-kind":  {View{Title: "böse ☃", Pods: []Pod{{Name: strings.Repeat("ö", 60), State: "Capturing"}}}, 60, 24},
