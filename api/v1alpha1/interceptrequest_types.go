@@ -262,11 +262,13 @@ type InterceptPod struct {
 	// +optional
 	// +kubebuilder:validation:MaxLength=253
 	Node string `json:"node,omitempty"`
-	// job of the Pod's carrier, in the operator's namespace.
+	// job is the Job of the Pod's carrier, in the operator's namespace. All InterceptRequests of the Pod share it, and it is deleted
+	// with the last of them.
 	// +optional
 	// +kubebuilder:validation:MaxLength=63
 	Job string `json:"job,omitempty"`
-	// active reports that new connections of the port go to the carrier.
+	// active reports that new connections to the port go to the carrier. They still do while a lost client may come back
+	// (gracePeriod). It is false once the intercept has ended.
 	// +optional
 	Active bool `json:"active,omitempty"`
 	// message says why the Pod is not intercepted.
@@ -277,27 +279,33 @@ type InterceptPod struct {
 	InterceptCounters `json:",inline"`
 }
 
-// InterceptCounters count since the carrier started.
+// InterceptCounters count on one Pod. They begin at 0 when a carrier of the Pod gets the InterceptRequest, and again when another
+// carrier replaces it. Carriers report them each second, and the operator writes them within about 12 s. What happened in the last
+// second or two of an intercept is missing.
 type InterceptCounters struct {
-	// connections to the port.
+	// connections to the port that the carrier accepted, whoever answered. InterceptRequests of the same port all count them. One
+	// connection may have many requests.
 	// +optional
 	Connections int64 `json:"connections,omitempty"`
-	// matched requests, or connections without HTTP, went to the client.
+	// matched counts what went to the client: requests, from their first bytes on, and connections that are relayed as a whole.
 	// +optional
 	Matched int64 `json:"matched,omitempty"`
-	// passed requests, or connections without HTTP, went to the app.
+	// passed counts what the carrier gave to the app: requests, and connections that are relayed as a whole. It includes failed
+	// requests and probes. InterceptRequests of the same port all count them.
 	// +optional
 	Passed int64 `json:"passed,omitempty"`
-	// failed requests were to go to the client, which did not take them. The app answered them.
+	// failed counts requests and connections for the connected client that did not reach it, for example because the developer's
+	// process refused the connection. The app got them, so they are in passed, too.
 	// +optional
 	Failed int64 `json:"failed,omitempty"`
-	// overlaps are requests that matched, but that an older InterceptRequest took.
+	// overlaps counts requests that matched, but that an older InterceptRequest took because they matched that one, too. It takes
+	// them also while its client is lost; then the app answers them.
 	// +optional
 	Overlaps int64 `json:"overlaps,omitempty"`
-	// bytesToClient is the size of what the client received.
+	// bytesToClient are the bytes of requests and connections that were sent to the client.
 	// +optional
 	BytesToClient int64 `json:"bytesToClient,omitempty"`
-	// bytesFromClient is the size of what the client sent.
+	// bytesFromClient are the bytes of its answers that came from the client.
 	// +optional
 	BytesFromClient int64 `json:"bytesFromClient,omitempty"`
 }
@@ -308,7 +316,7 @@ type InterceptRequestStatus struct {
 	// +optional
 	Phase InterceptPhase `json:"phase,omitempty"`
 
-	// active reports that the phase is Active.
+	// active reports that the phase is Active: the client is connected, and at least one Pod is intercepted.
 	// +optional
 	Active bool `json:"active,omitempty"`
 
@@ -327,7 +335,8 @@ type InterceptRequestStatus struct {
 	// +kubebuilder:validation:MaxLength=63
 	StowawayNamespace string `json:"stowawayNamespace,omitempty"`
 
-	// heartbeat is when the client last answered, to the minute.
+	// heartbeat is when the client last answered, rounded down to the minute, but not before the creation. The client is asked each
+	// second. If nothing else changes, it is written within about 12 s.
 	// +optional
 	Heartbeat *metav1.Time `json:"heartbeat,omitempty"`
 
@@ -335,12 +344,19 @@ type InterceptRequestStatus struct {
 	// +optional
 	Expires *metav1.Time `json:"expires,omitempty"`
 
-	// pods of the target.
+	// pods of the target, at most 500. After the end they are those of the last moment, and none is active. Their counters begin at 0
+	// with each carrier that a Pod gets, and are up to about 12 s old. What happened in the last second or two of an intercept is
+	// missing.
 	// +optional
 	// +listType=map
 	// +listMapKey=uid
 	// +kubebuilder:validation:MaxItems=500
 	Pods []InterceptPod `json:"pods,omitempty"`
+
+	// removedPods has the sums of the last counters of Pods that were in pods, and of which the target has none any more. Add it to
+	// the counters in pods to get totals.
+	// +optional
+	RemovedPods *InterceptCounters `json:"removedPods,omitempty"`
 
 	// conditions of the intercept.
 	// +optional

@@ -789,6 +789,11 @@ func (in *InterceptRequestStatus) DeepCopyInto(out *InterceptRequestStatus) {
 		*out = make([]InterceptPod, len(*in))
 		copy(*out, *in)
 	}
+	if in.RemovedPods != nil {
+		in, out := &in.RemovedPods, &out.RemovedPods
+		*out = new(InterceptCounters)
+		**out = **in
+	}
 	if in.Conditions != nil {
 		in, out := &in.Conditions, &out.Conditions
 		*out = make([]v1.Condition, len(*in))

@@ -22,6 +22,7 @@ import (
 	"github.com/sonde-operator/sonde/internal/operator/ceiling"
 	"github.com/sonde-operator/sonde/internal/operator/health"
 	"github.com/sonde-operator/sonde/internal/operator/stamp"
+	"github.com/sonde-operator/sonde/internal/wire/text"
 )
 
 const (
@@ -107,9 +108,14 @@ func (r *Reconciler) remember(ctx context.Context, o *observation) {
 		delete(before, q.UID)
 	}
 	for _, gone := range before {
-		if !gone.Ended() {
-			gone.auditEnd(ctx, "Deleted")
+		if gone.Ended() {
+			continue
 		}
+		gone.updateCounters(o.status)     // act has ended its route since, so they are the last ones
+		if gone.Status.Heartbeat != nil { // otherwise its client never connected
+			r.event(gone, corev1.EventTypeNormal, string(sondev1.InterceptEnded), "ended, because the InterceptRequest was deleted")
+		}
+		gone.auditEnd(ctx, "Deleted")
 	}
 }
 
@@ -126,9 +132,17 @@ func (r *Reconciler) verify(q *sondev1.InterceptRequest) (stamp.Claim, error) {
 	return stamp.Verify(r.Key, q.Namespace, sondev1.InterceptKind, &q.Spec, q.Annotations, q.CreationTimestamp.Time)
 }
 
-// event records an event of a request.
-func (r *Reconciler) event(q *sondev1.InterceptRequest, kind, reason, message string) {
-	r.Recorder.Eventf(q, nil, kind, reason, "Intercept", "%s", message)
+// maxNote of an Event is the API server's, and maxUser of the requester's name in it, in bytes.
+const maxNote, maxUser = 1024, 256
+
+// event records an Event that says who intercepts what. It is the only trace of an intercept in the namespace after its deletion.
+func (r *Reconciler) event(q *request, kind, reason, message string) {
+	namespace, ref := q.AgentTarget()
+	note := fmt.Sprintf("intercept of port %d of %s %s/%s", q.Spec.TargetContainerPort, ref.Kind, namespace, ref.Name)
+	if q.requester != "" {
+		note += " by " + text.OneLine(q.requester, maxUser)
+	}
+	r.Recorder.Eventf(q.InterceptRequest, nil, kind, reason, "Intercept", "%s", text.Ellipsis(note+": "+message, maxNote))
 }
 
 // transition records a change of phase, as an Event and in the audit log.
@@ -144,7 +158,7 @@ func (r *Reconciler) transition(ctx context.Context, q *request, before sondev1.
 	if now == sondev1.InterceptLost || now == sondev1.InterceptFailed {
 		kind = corev1.EventTypeWarning
 	}
-	r.event(q.InterceptRequest, kind, string(now), summary(q))
+	r.event(q, kind, string(now), summary(q))
 	switch now {
 	case sondev1.InterceptActive:
 		q.audit(ctx, "Intercepting", audit.InterceptActive, "pods", len(q.Status.Pods))
@@ -164,14 +178,13 @@ func (q *request) audit(ctx context.Context, message, action string, more ...any
 
 // auditEnd writes the last record, with the counts of the last status.
 func (q *request) auditEnd(ctx context.Context, phase string) {
-	var sum sondev1.InterceptCounters
+	all := []*sondev1.InterceptCounters{q.Status.RemovedPods}
 	for i := range q.Status.Pods {
-		c := &q.Status.Pods[i].InterceptCounters
-		sum.Matched, sum.Passed = sum.Matched+c.Matched, sum.Passed+c.Passed
-		sum.BytesToClient, sum.BytesFromClient = sum.BytesToClient+c.BytesToClient, sum.BytesFromClient+c.BytesFromClient
+		all = append(all, &q.Status.Pods[i].InterceptCounters)
 	}
-	q.audit(ctx, "Ended intercept", audit.InterceptEnded, "phase", phase, "pods", len(q.Status.Pods), "matched", sum.Matched, "passed", sum.Passed,
-		"bytesToClient", sum.BytesToClient, "bytesFromClient", sum.BytesFromClient)
+	total := sum(all...)
+	q.audit(ctx, "Ended intercept", audit.InterceptEnded, "phase", phase, "pods", len(q.Status.Pods), "matched", total.Matched, "passed", total.Passed,
+		"bytesToClient", total.BytesToClient, "bytesFromClient", total.BytesFromClient)
 }
 
 func wrap(what string, err error) error {

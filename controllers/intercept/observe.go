@@ -254,15 +254,15 @@ func (r *Reconciler) checkNamespaces(ctx context.Context, q *request, claim stam
 	}
 	switch {
 	case gone.Is(err):
-		q.refuse(sondev1.ReasonNamespaceReplaced, fmt.Sprintf("namespace %q was deleted: create a new InterceptRequest for another target", name))
+		q.refuse(sondev1.ReasonNamespaceReplaced, fmt.Sprintf("namespace %q was deleted: run kubectl sonde intercept for another target", name))
 		return nil
 	case err != nil:
 		return wrap("get target namespace", err)
 	case string(ns.UID) != claim.TargetNamespaceUID:
-		q.refuse(sondev1.ReasonNamespaceReplaced, fmt.Sprintf("namespace %q was deleted and created again: create a new InterceptRequest", name))
+		q.refuse(sondev1.ReasonNamespaceReplaced, fmt.Sprintf("namespace %q was deleted and created again: run kubectl sonde intercept again", name))
 		return nil
 	case ns.Labels[sondev1.LabelOptOut] == "true":
-		q.refuse(sondev1.ReasonOptedOut, fmt.Sprintf("a cluster admin has closed namespace %q by the label %s=true: ask them to remove it, and create a new InterceptRequest", name, sondev1.LabelOptOut))
+		q.refuse(sondev1.ReasonOptedOut, fmt.Sprintf("a cluster admin has closed namespace %q by the label %s=true: ask them to remove it, and run kubectl sonde intercept again", name, sondev1.LabelOptOut))
 		return nil
 	case name == q.Namespace:
 		return nil

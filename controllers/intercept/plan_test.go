@@ -234,6 +234,8 @@ func TestStatus(t *testing.T) {
 		status  *tunnel.Status
 		phase   sondev1.InterceptPhase
 		reasons map[string]string
+		// message of the Pod, which the condition Intercepted has, too.
+		message string
 	}{
 		"Stowaway starts": {phase: sondev1.InterceptPending, reasons: map[string]string{"StowawayReady": "StowawayStarting", "ClientConnected": "StowawayStarting", "Intercepted": "CarriersStarting"}},
 		"no client yet": {
@@ -254,8 +256,21 @@ func TestStatus(t *testing.T) {
 			before: sondev1.InterceptActive, status: live(false, 8080), phase: sondev1.InterceptLost,
 			reasons: map[string]string{"ClientConnected": "ClientLost"},
 		},
-		"still lost, and given back": {before: sondev1.InterceptLost, status: live(false), phase: sondev1.InterceptLost},
-		"back":                       {before: sondev1.InterceptLost, status: live(true, 8080), phase: sondev1.InterceptActive},
+		"still lost, and given back": {
+			before: sondev1.InterceptLost, status: live(false), phase: sondev1.InterceptLost,
+			reasons: map[string]string{"ClientConnected": "ClientLost", "Intercepted": "ClientLost"},
+			message: "the app answers until the developer's machine returns",
+		},
+		"the carrier is first": {
+			status: &tunnel.Status{Routes: map[string]tunnel.RouteStatus{"uid-a": {}}, Carriers: live(false).Carriers}, phase: sondev1.InterceptPending,
+			reasons: map[string]string{"ClientConnected": "ClientAwaited", "Intercepted": "ClientAwaited"},
+			message: "the carrier waits for the developer's machine",
+		},
+		"lost, and the carrier starts": {
+			before: sondev1.InterceptLost, status: &tunnel.Status{Routes: live(false).Routes}, phase: sondev1.InterceptLost,
+			reasons: map[string]string{"Intercepted": "CarriersStarting"}, message: "the carrier's Pod is being created",
+		},
+		"back": {before: sondev1.InterceptLost, status: live(true, 8080), phase: sondev1.InterceptActive},
 		"no Pods": {
 			change: func(q *request) { q.pods = nil }, status: live(true), phase: sondev1.InterceptPending,
 			reasons: map[string]string{"Intercepted": "NoPods"},
@@ -292,6 +307,12 @@ func TestStatus(t *testing.T) {
 			for kind, want := range tc.reasons {
 				if c := apimeta.FindStatusCondition(q.Status.Conditions, kind); c == nil || c.Reason != want || c.Message == "" {
 					t.Errorf("condition %s is %+v, want reason %s", kind, c, want)
+				}
+			}
+			if tc.message != "" {
+				c := apimeta.FindStatusCondition(q.Status.Conditions, sondev1.ConditionIntercepted)
+				if want := "0 of 1 Pods are intercepted; Pod web-1: " + tc.message; c.Message != want || q.Status.Pods[0].Message != tc.message {
+					t.Errorf("messages %q and %q, want %q", c.Message, q.Status.Pods[0].Message, want)
 				}
 			}
 			again := q.DeepCopy()
@@ -409,7 +430,7 @@ func TestCarrierThatGivesTheAppItsConnections(t *testing.T) {
 		want      string
 	}{
 		{false, false, "starting"},
-		{true, false, "until the developer's machine is connected"},
+		{true, false, "until the developer's machine returns"},
 		{true, true, "no room for more"},
 	} {
 		q := intercepting("a", "web-1")

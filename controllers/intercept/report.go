@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"slices"
 	"time"
 
@@ -72,7 +73,6 @@ func withoutCounters(s *sondev1.InterceptRequestStatus) *sondev1.InterceptReques
 func statusOf(q *request, o *observation, p *plan, done *actions, now time.Time) {
 	s := &q.Status
 	s.Expires = new(metav1.NewTime(q.expires))
-	s.Pods = nil
 	_, target := q.AgentTarget()
 	s.Target = naming.Cut(target.String(), maxTarget)
 	set := func(kind string, status metav1.ConditionStatus, reason, message string) {
@@ -81,7 +81,7 @@ func statusOf(q *request, o *observation, p *plan, done *actions, now time.Time)
 		})
 	}
 	if q.refusal != "" || !now.Before(q.expires) {
-		over(q, set)
+		over(q, o, set)
 		return
 	}
 	if q.readError != "" {
@@ -92,17 +92,8 @@ func statusOf(q *request, o *observation, p *plan, done *actions, now time.Time)
 	}
 	ready := stowawayCondition(s, o, set)
 	connected := ready && clientCondition(q, o, set)
-	routed, active := p.routedPods(q, o.status), 0
-	for _, pod := range q.pods {
-		e := podEntry(q, o, p, done, pod, routed[string(pod.GetUID())])
-		if e.Active {
-			active++
-		}
-		if len(s.Pods) < maxPods {
-			s.Pods = append(s.Pods, e)
-		}
-	}
-	podsCondition(q, active, set)
+	active, waiting := podEntries(q, o, p, done, connected)
+	podsCondition(q, active, waiting, set)
 	switch {
 	case active > 0 && connected:
 		s.Phase = sondev1.InterceptActive
@@ -117,14 +108,18 @@ func statusOf(q *request, o *observation, p *plan, done *actions, now time.Time)
 	s.Active = s.Phase == sondev1.InterceptActive
 }
 
-// over reports a request that has expired, or may not run.
-func over(q *request, set func(string, metav1.ConditionStatus, string, string)) {
+// over reports a request that has expired, or may not run. Its Pods keep their last counters.
+func over(q *request, o *observation, set func(string, metav1.ConditionStatus, string, string)) {
 	s := &q.Status
 	s.Active = false
+	for i := range s.Pods {
+		s.Pods[i].Active, s.Pods[i].Message = false, ""
+	}
+	q.updateCounters(o.status)
 	reason, message := q.refusal, q.message
 	s.Phase = sondev1.InterceptFailed
 	if reason == "" {
-		s.Phase, reason, message = sondev1.InterceptEnded, sondev1.ReasonExpired, "spec.expiresAfter has passed: create a new InterceptRequest to go on"
+		s.Phase, reason, message = sondev1.InterceptEnded, sondev1.ReasonExpired, "spec.expiresAfter has passed: run kubectl sonde intercept again to go on"
 		set(sondev1.ConditionAdmitted, metav1.ConditionTrue, sondev1.ReasonAdmitted, "the requester may intercept")
 	} else {
 		set(sondev1.ConditionAdmitted, metav1.ConditionFalse, reason, message)
@@ -153,6 +148,9 @@ func clientCondition(q *request, o *observation, set func(string, metav1.Conditi
 	route, ok := o.status.Routes[string(q.UID)]
 	if ok && !route.Heartbeat.IsZero() {
 		q.Status.Heartbeat = new(metav1.NewTime(route.Heartbeat.Truncate(time.Minute)))
+		if q.Status.Heartbeat.Before(&q.CreationTimestamp) {
+			q.Status.Heartbeat = q.CreationTimestamp.DeepCopy()
+		}
 	}
 	switch {
 	case ok && route.Connected:
@@ -187,7 +185,87 @@ func (p *plan) routedPods(q *request, s *tunnel.Status) map[string]bool {
 	return routed
 }
 
-// podEntry describes one Pod of the target; routed: the request is to intercept it.
+// podEntries describes the Pods of the target. It returns how many are intercepted, and what the condition Intercepted says of the
+// others: the reason that they wait for the client, or that their carriers start.
+func podEntries(q *request, o *observation, p *plan, done *actions, connected bool) (active int, reason string) {
+	s := &q.Status
+	last := map[string]sondev1.InterceptCounters{} // of the Pods in the status, by UID
+	for i := range s.Pods {
+		last[s.Pods[i].UID] = s.Pods[i].InterceptCounters
+	}
+	s.Pods, reason = nil, sondev1.ReasonCarriersStarting
+	routed := p.routedPods(q, o.status)
+	for _, pod := range q.pods {
+		uid := string(pod.GetUID())
+		e := podEntry(q, o, p, done, pod, routed[uid])
+		e.InterceptCounters = q.reported(o.status, uid, last[uid])
+		delete(last, uid)
+		if e.Active {
+			active++
+		} else if !connected && routed[uid] && o.status.Carriers[uid].Connected {
+			reason, e.Message = clientMissing(s)
+		}
+		if len(s.Pods) < maxPods {
+			s.Pods = append(s.Pods, e)
+		}
+	}
+	if q.readError != "" {
+		return active, reason // the Pods may still exist
+	}
+	for uid, counters := range last {
+		s.RemovedPods = new(sum(s.RemovedPods, new(q.reported(o.status, uid, counters))))
+	}
+	return active, reason
+}
+
+// clientMissing says what Pods wait for whose carriers are ready, while the client is not connected.
+func clientMissing(s *sondev1.InterceptRequestStatus) (reason, message string) {
+	if c := apimeta.FindStatusCondition(s.Conditions, sondev1.ConditionClientConnected); c != nil && c.Reason == sondev1.ReasonClientLost {
+		return sondev1.ReasonClientLost, "the app answers until the developer's machine returns"
+	}
+	return sondev1.ReasonClientAwaited, "the carrier waits for the developer's machine"
+}
+
+// updateCounters writes into the Pods of the status what their carriers have reported since.
+func (q *request) updateCounters(s *tunnel.Status) {
+	for i := range q.Status.Pods {
+		e := &q.Status.Pods[i]
+		e.InterceptCounters = q.reported(s, e.UID, e.InterceptCounters)
+	}
+}
+
+// reported returns what the carrier of a Pod has counted for the request. These are the last counters if Stowaway knows none: it, or the
+// carrier, may just have started.
+func (q *request) reported(s *tunnel.Status, uid string, last sondev1.InterceptCounters) sondev1.InterceptCounters {
+	if s == nil {
+		return last
+	}
+	if c, ok := s.Carriers[uid].Routes[string(q.UID)]; ok {
+		return countersOf(c)
+	}
+	return last
+}
+
+// sum adds counters. A carrier that was taken over may report any number, so each sum has a bound.
+func sum(all ...*sondev1.InterceptCounters) sondev1.InterceptCounters {
+	var total sondev1.InterceptCounters
+	add := func(to *int64, n int64) { *to += min(n, math.MaxInt64-*to) }
+	for _, c := range all {
+		if c == nil {
+			continue
+		}
+		add(&total.Connections, c.Connections)
+		add(&total.Matched, c.Matched)
+		add(&total.Passed, c.Passed)
+		add(&total.Failed, c.Failed)
+		add(&total.Overlaps, c.Overlaps)
+		add(&total.BytesToClient, c.BytesToClient)
+		add(&total.BytesFromClient, c.BytesFromClient)
+	}
+	return total
+}
+
+// podEntry describes one Pod of the target but for its counters; routed: the request is to intercept it.
 func podEntry(q *request, o *observation, p *plan, done *actions, pod *slim.Pod, routed bool) sondev1.InterceptPod {
 	uid := pod.GetUID()
 	e := sondev1.InterceptPod{Name: pod.GetName(), UID: string(uid), Node: pod.Node()}
@@ -212,12 +290,9 @@ func podEntry(q *request, o *observation, p *plan, done *actions, pod *slim.Pod,
 	switch {
 	case e.Active:
 		e.Message = ""
-	case status.Connected && e.Message == carrierStarting && !o.status.Routes[string(q.UID)].Connected:
-		e.Message = "the carrier runs, and the app answers until the developer's machine is connected"
 	case status.Connected && e.Message == carrierStarting:
 		e.Message = "the carrier runs, but the app gets new connections: it has just started, or has no room for more"
 	}
-	e.InterceptCounters = countersOf(status.Routes[string(q.UID)])
 	return e
 }
 
@@ -269,8 +344,8 @@ func (c *carrier) waiting() string {
 }
 
 // podsCondition sets the condition Intercepted. active is the number of Pods that are intercepted, also of those that the status does not
-// list.
-func podsCondition(q *request, active int, set func(string, metav1.ConditionStatus, string, string)) {
+// list. waiting is the reason if others will be.
+func podsCondition(q *request, active int, waiting string, set func(string, metav1.ConditionStatus, string, string)) {
 	problem, excluded := "", 0
 	for i := range q.Status.Pods {
 		e := &q.Status.Pods[i]
@@ -296,7 +371,7 @@ func podsCondition(q *request, active int, set func(string, metav1.ConditionStat
 		if problem != "" {
 			counted += "; " + problem
 		}
-		set(sondev1.ConditionIntercepted, metav1.ConditionFalse, sondev1.ReasonCarriersStarting, text.Ellipsis(counted, maxMessage))
+		set(sondev1.ConditionIntercepted, metav1.ConditionFalse, waiting, text.Ellipsis(counted, maxMessage))
 	}
 }
 

@@ -83,6 +83,9 @@ func (p *plugin) listIntercepts(ctx context.Context, all bool) error {
 		o := &items[i]
 		_, target := o.AgentTarget()
 		active, matched := 0, int64(0)
+		if gone := o.Status.RemovedPods; gone != nil {
+			matched = gone.Matched
+		}
 		for _, pod := range o.Status.Pods {
 			matched += pod.Matched
 			if pod.Active {

@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"strings"
 	"sync"
 
 	corev1 "k8s.io/api/core/v1"
@@ -192,11 +193,21 @@ func takesTheSame(r, o *sondev1.InterceptRequest, in string, ref sondev1.TargetR
 	return nil
 }
 
-// normal returns a match with its headers in one order.
+// normal returns a match in the form that it shares with all matches that mean the same: without upper case in the names of headers, with
+// the headers in one order, and with one value of require if there is one condition.
 func normal(m *sondev1.InterceptMatch) *sondev1.InterceptMatch {
 	c := m.DeepCopy()
-	if c.Require == "" {
+	conditions := len(c.Headers)
+	for _, t := range []*sondev1.TextMatch{c.Path, c.Method, c.ServerName} {
+		if t != nil {
+			conditions++
+		}
+	}
+	if c.Require == "" || conditions == 1 {
 		c.Require = sondev1.MatchAll
+	}
+	for i := range c.Headers {
+		c.Headers[i].Name = strings.ToLower(c.Headers[i].Name)
 	}
 	slices.SortFunc(c.Headers, compareHeaders)
 	return c

@@ -112,6 +112,27 @@ func TestCreate(t *testing.T) {
 			change: changes{"targetContainerPort": 9090}, objects: []client.Object{other(func(r *sondev1.InterceptRequest) { r.Spec.ClientKey = "k" })},
 			code: webhooktest.Invalid, want: []string{"another InterceptRequest has the same key"},
 		},
+		"the same match in another case": {
+			change: changes{"match": changes{"headers": []changes{{"name": "x-env", "exact": "dev"}, {"name": "X-DEV", "exact": "alice"}}}},
+			objects: []client.Object{other(func(r *sondev1.InterceptRequest) {
+				r.Spec.Match = &sondev1.InterceptMatch{Headers: []sondev1.HeaderMatch{
+					{Name: "x-dev", TextMatch: sondev1.TextMatch{Exact: new("alice")}}, {Name: "X-Env", TextMatch: sondev1.TextMatch{Exact: new("dev")}},
+				}}
+			})},
+			code: webhooktest.Invalid, want: []string{"shop/hers has the same match"},
+		},
+		"any of the same condition": {
+			change:  changes{"match": changes{"require": "Any", "headers": []changes{{"name": "X-Dev", "exact": "alice"}}}},
+			objects: []client.Object{other(takes("X-Dev", "alice"))}, code: webhooktest.Invalid, want: []string{"shop/hers has the same match"},
+		},
+		"any of several conditions": {
+			change: changes{"match": changes{"require": "Any", "path": changes{"exact": "/"}, "headers": []changes{{"name": "X-Dev", "exact": "alice"}}}},
+			objects: []client.Object{other(func(r *sondev1.InterceptRequest) {
+				takes("X-Dev", "alice")(r)
+				r.Spec.Match.Path = &sondev1.TextMatch{Exact: new("/")}
+			})},
+		},
+		"a value in another case":   {change: header(), objects: []client.Object{other(takes("x-dev", "Alice"))}},
 		"another match":             {change: header(), objects: []client.Object{other(takes("X-Dev", "bob"))}},
 		"too many that have ended":  {objects: many(maxExisting), code: http.StatusTooManyRequests, want: []string{"has 500 InterceptRequests", "delete those that have ended"}},
 		"many that have ended":      {objects: many(maxExisting - 1)},
@@ -137,6 +158,42 @@ func TestCreate(t *testing.T) {
 			claim, err := stamp.Verify(webhooktest.Key, home, sondev1.InterceptKind, &r.Spec, r.Annotations, webhooktest.Now)
 			if err != nil || claim.Requester.Username != "alice" {
 				t.Errorf("stamp: %v, requester %q", err, claim.Requester.Username)
+			}
+		})
+	}
+}
+
+// TestConditionsThatNoRequestMeets: a path and a method that no request has are refused, with what to write.
+func TestConditionsThatNoRequestMeets(t *testing.T) {
+	for name, tc := range map[string]struct {
+		match changes
+		want  string // what to write; empty if it is admitted
+	}{
+		"a path":                       {match: changes{"path": changes{"exact": "/cart"}}},
+		"a path with a URL":            {match: changes{"path": changes{"prefix": "/go/http://x"}}},
+		"all servers":                  {match: changes{"path": changes{"exact": "*"}, "method": changes{"exact": "OPTIONS"}}},
+		"a tunnel":                     {match: changes{"path": changes{"exact": "shop.example:443"}, "method": changes{"exact": "CONNECT"}}},
+		"a regular expression":         {match: changes{"path": changes{"regex": "[^c]cart"}, "method": changes{"regex": "(?i)get"}}},
+		"no slash":                     {match: changes{"path": changes{"exact": "cart"}}, want: `match.path: no request has the path "cart", because a path begins with / and has no query: write "/cart"`},
+		"a prefix without a slash":     {match: changes{"path": changes{"prefix": "api/"}, "method": changes{"exact": "GET"}}, want: `write "/api/"`},
+		"an empty path":                {match: changes{"path": changes{"exact": ""}}, want: `write "/"`},
+		"a prefix of a star":           {match: changes{"path": changes{"prefix": "*"}}, want: `write "/*"`},
+		"a query":                      {match: changes{"path": changes{"exact": "/cart?id=1"}}, want: `write "/cart"`},
+		"a URL":                        {match: changes{"path": changes{"exact": "http://shop.example/cart?id=1"}}, want: `write "/cart"`},
+		"a host":                       {match: changes{"path": changes{"exact": "http://shop.example"}}, want: `write "/"`},
+		"a method":                     {match: changes{"method": changes{"exact": "PATCH"}}},
+		"another method":               {match: changes{"method": changes{"exact": "purge"}}},
+		"the beginning of methods":     {match: changes{"method": changes{"prefix": "P"}}},
+		"a lower case method":          {match: changes{"method": changes{"exact": "get"}}, want: `match.method: no request has the method "get", because the standard ones are in upper case: write "GET"`},
+		"a mixed case method":          {match: changes{"method": changes{"exact": "Connect"}, "path": changes{"exact": "/"}}, want: `write "CONNECT"`},
+		"a lower case beginning of it": {match: changes{"method": changes{"prefix": "po"}}, want: `write "PO"`},
+	} {
+		t.Run(name, func(t *testing.T) {
+			answer := handler(t).Handle(t.Context(), creation(t, "shop", changes{"match": tc.match}))
+			if tc.want != "" {
+				webhooktest.Refused(t, answer, webhooktest.Invalid, tc.want)
+			} else if !answer.Allowed {
+				t.Errorf("refused: %s", answer.Result.Message)
 			}
 		})
 	}

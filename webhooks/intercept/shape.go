@@ -3,6 +3,8 @@ package intercept
 import (
 	"cmp"
 	"encoding/json"
+	"net/http"
+	"slices"
 	"strings"
 	"time"
 
@@ -57,12 +59,69 @@ func checkMatch(m *sondev1.InterceptMatch) error {
 	case len(match.Headers) > maxHeaders:
 		return admission.Invalid("match.headers: it has %d conditions, and may have %d: use fewer", len(match.Headers), maxHeaders)
 	}
+	return cmp.Or(checkPath(m), checkMethod(m.Method))
+}
+
+// checkPath refuses a path that no request has. The carrier compares the path of "GET http://host/path", too, without scheme and host.
+// Only the target of CONNECT is no path, but host and port.
+func checkPath(m *sondev1.InterceptMatch) error {
+	if m.Path == nil || m.Method != nil && m.Method.Exact != nil && *m.Method.Exact == http.MethodConnect {
+		return nil
+	}
+	for _, p := range []*string{m.Path.Exact, m.Path.Prefix} {
+		if p == nil || p == m.Path.Exact && *p == "*" { // of OPTIONS
+			continue
+		}
+		if path := pathIn(*p); path != *p {
+			return admission.Invalid("match.path: no request has the path %q, because a path begins with / and has no query: write %q", *p, path)
+		}
+	}
+	return nil
+}
+
+// pathIn returns the path that the user of a condition means.
+func pathIn(s string) string {
+	s, _, _ = strings.Cut(s, "?")
+	if strings.HasPrefix(s, "/") {
+		return s
+	}
+	if _, after, ok := strings.Cut(s, "://"); ok {
+		_, s, _ = strings.Cut(after, "/")
+	}
+	return "/" + s
+}
+
+// methods are those of RFC 9110, section 9, and PATCH. They all are in upper case, and other methods are compared as they are.
+var methods = []string{
+	http.MethodGet, http.MethodHead, http.MethodPost, http.MethodPut, http.MethodPatch, http.MethodDelete, http.MethodConnect, http.MethodOptions, http.MethodTrace,
+}
+
+// checkMethod refuses a standard method, or the beginning of one, that is not in upper case.
+func checkMethod(m *sondev1.TextMatch) error {
+	if m == nil {
+		return nil
+	}
+	for _, condition := range []struct {
+		text  *string
+		meets func(method, upper string) bool
+	}{
+		{m.Exact, func(method, upper string) bool { return method == upper }},
+		{m.Prefix, strings.HasPrefix},
+	} {
+		if condition.text == nil {
+			continue
+		}
+		text, upper := *condition.text, strings.ToUpper(*condition.text)
+		if text != upper && slices.ContainsFunc(methods, func(method string) bool { return condition.meets(method, upper) }) {
+			return admission.Invalid("match.method: no request has the method %q, because the standard ones are in upper case: write %q", text, upper)
+		}
+	}
 	return nil
 }
 
 // compareHeaders orders the conditions of a match, so that matches can be compared.
 func compareHeaders(a, b sondev1.HeaderMatch) int {
-	return cmp.Or(strings.Compare(strings.ToLower(a.Name), strings.ToLower(b.Name)), strings.Compare(textOf(a), textOf(b)))
+	return cmp.Or(strings.Compare(a.Name, b.Name), strings.Compare(textOf(a), textOf(b)))
 }
 
 func textOf(h sondev1.HeaderMatch) string {

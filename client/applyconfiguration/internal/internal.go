@@ -879,6 +879,31 @@ var schemaYAML = typed.YAMLObject(`types:
                 elementRelationship: associative
                 keys:
                 - uid
+          - name: removedPods
+            type:
+              map:
+                fields:
+                - name: bytesFromClient
+                  type:
+                    scalar: numeric
+                - name: bytesToClient
+                  type:
+                    scalar: numeric
+                - name: connections
+                  type:
+                    scalar: numeric
+                - name: failed
+                  type:
+                    scalar: numeric
+                - name: matched
+                  type:
+                    scalar: numeric
+                - name: overlaps
+                  type:
+                    scalar: numeric
+                - name: passed
+                  type:
+                    scalar: numeric
           - name: stowawayKey
             type:
               scalar: string

@@ -66,7 +66,7 @@ func TestCutRequest(t *testing.T) {
 		}
 	}()
 	near, far := net.Pipe()
-	local := &Local{Route: "mine", Address: process.Addr().String(), OnRefused: func(error) {}}
+	local := &Local{Route: "mine", Address: process.Addr().String(), OnDial: func(error) {}, TrafficOf: func(string) *Traffic { return &Traffic{} }}
 	go tunnel.Serve(t.Context(), near, local.Handler(), tunnel.Far)
 	peer, err := tunnel.NewPeer(far, tunnel.Far)
 	if err != nil {

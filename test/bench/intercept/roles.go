@@ -167,8 +167,15 @@ func runClient(ctx context.Context, s *settings) error {
 	if err != nil {
 		return err
 	}
+	var traffic intercept.Traffic
 	local := &intercept.Local{
-		Route: routeID, Address: net.JoinHostPort("127.0.0.1", sourcePort), OnReport: func(tunnel.Report) {}, OnRefused: complain,
+		Route: routeID, Address: net.JoinHostPort("127.0.0.1", sourcePort), OnReport: func(tunnel.Report) {},
+		OnDial: func(err error) {
+			if err != nil {
+				complain(err)
+			}
+		},
+		TrafficOf: func(string) *intercept.Traffic { return &traffic },
 	}
 	t, err := newTunnel(id, s.Peer, s.Address, local.Handler(), func(err error) {
 		if err != nil {

@@ -5,21 +5,27 @@ package v1alpha1
 // InterceptCountersApplyConfiguration represents a declarative configuration of the InterceptCounters type for use
 // with apply.
 //
-// InterceptCounters count since the carrier started.
+// InterceptCounters count on one Pod. They begin at 0 when a carrier of the Pod gets the InterceptRequest, and again when another
+// carrier replaces it. Carriers report them each second, and the operator writes them within about 12 s. What happened in the last
+// second or two of an intercept is missing.
 type InterceptCountersApplyConfiguration struct {
-	// connections to the port.
+	// connections to the port that the carrier accepted, whoever answered. InterceptRequests of the same port all count them. One
+	// connection may have many requests.
 	Connections *int64 `json:"connections,omitempty"`
-	// matched requests, or connections without HTTP, went to the client.
+	// matched counts what went to the client: requests, from their first bytes on, and connections that are relayed as a whole.
 	Matched *int64 `json:"matched,omitempty"`
-	// passed requests, or connections without HTTP, went to the app.
+	// passed counts what the carrier gave to the app: requests, and connections that are relayed as a whole. It includes failed
+	// requests and probes. InterceptRequests of the same port all count them.
 	Passed *int64 `json:"passed,omitempty"`
-	// failed requests were to go to the client, which did not take them. The app answered them.
+	// failed counts requests and connections for the connected client that did not reach it, for example because the developer's
+	// process refused the connection. The app got them, so they are in passed, too.
 	Failed *int64 `json:"failed,omitempty"`
-	// overlaps are requests that matched, but that an older InterceptRequest took.
+	// overlaps counts requests that matched, but that an older InterceptRequest took because they matched that one, too. It takes
+	// them also while its client is lost; then the app answers them.
 	Overlaps *int64 `json:"overlaps,omitempty"`
-	// bytesToClient is the size of what the client received.
+	// bytesToClient are the bytes of requests and connections that were sent to the client.
 	BytesToClient *int64 `json:"bytesToClient,omitempty"`
-	// bytesFromClient is the size of what the client sent.
+	// bytesFromClient are the bytes of its answers that came from the client.
 	BytesFromClient *int64 `json:"bytesFromClient,omitempty"`
 }
 

@@ -13,9 +13,11 @@ type InterceptPodApplyConfiguration struct {
 	UID *string `json:"uid,omitempty"`
 	// node that the Pod runs on.
 	Node *string `json:"node,omitempty"`
-	// job of the Pod's carrier, in the operator's namespace.
+	// job is the Job of the Pod's carrier, in the operator's namespace. All InterceptRequests of the Pod share it, and it is deleted
+	// with the last of them.
 	Job *string `json:"job,omitempty"`
-	// active reports that new connections of the port go to the carrier.
+	// active reports that new connections to the port go to the carrier. They still do while a lost client may come back
+	// (gracePeriod). It is false once the intercept has ended.
 	Active *bool `json:"active,omitempty"`
 	// message says why the Pod is not intercepted.
 	Message                             *string `json:"message,omitempty"`

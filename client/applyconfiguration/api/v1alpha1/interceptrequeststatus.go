@@ -15,7 +15,7 @@ import (
 type InterceptRequestStatusApplyConfiguration struct {
 	// phase of the intercept.
 	Phase *apiv1alpha1.InterceptPhase `json:"phase,omitempty"`
-	// active reports that the phase is Active.
+	// active reports that the phase is Active: the client is connected, and at least one Pod is intercepted.
 	Active *bool `json:"active,omitempty"`
 	// target as Kind/name, for people.
 	Target *string `json:"target,omitempty"`
@@ -23,12 +23,18 @@ type InterceptRequestStatusApplyConfiguration struct {
 	StowawayKey *string `json:"stowawayKey,omitempty"`
 	// stowawayNamespace has the Service sonde-stowaway, through which the client connects.
 	StowawayNamespace *string `json:"stowawayNamespace,omitempty"`
-	// heartbeat is when the client last answered, to the minute.
+	// heartbeat is when the client last answered, rounded down to the minute, but not before the creation. The client is asked each
+	// second. If nothing else changes, it is written within about 12 s.
 	Heartbeat *v1.Time `json:"heartbeat,omitempty"`
 	// expires is when the intercept ends.
 	Expires *v1.Time `json:"expires,omitempty"`
-	// pods of the target.
+	// pods of the target, at most 500. After the end they are those of the last moment, and none is active. Their counters begin at 0
+	// with each carrier that a Pod gets, and are up to about 12 s old. What happened in the last second or two of an intercept is
+	// missing.
 	Pods []InterceptPodApplyConfiguration `json:"pods,omitempty"`
+	// removedPods has the sums of the last counters of Pods that were in pods, and of which the target has none any more. Add it to
+	// the counters in pods to get totals.
+	RemovedPods *InterceptCountersApplyConfiguration `json:"removedPods,omitempty"`
 	// conditions of the intercept.
 	Conditions []metav1.ConditionApplyConfiguration `json:"conditions,omitempty"`
 }
@@ -105,6 +111,14 @@ func (b *InterceptRequestStatusApplyConfiguration) WithPods(values ...*Intercept
 		}
 		b.Pods = append(b.Pods, *values[i])
 	}
+	return b
+}
+
+// WithRemovedPods sets the RemovedPods field in the declarative configuration to the given value
+// and returns the receiver, so that objects can be built by chaining "With" function invocations.
+// If called multiple times, the RemovedPods field is set to the value of the last call.
+func (b *InterceptRequestStatusApplyConfiguration) WithRemovedPods(value *InterceptCountersApplyConfiguration) *InterceptRequestStatusApplyConfiguration {
+	b.RemovedPods = value
 	return b
 }
 
