@@ -137,3 +137,25 @@ func TestLastBytesToAClient(t *testing.T) {
 		}
 	}
 }
+
+// TestResponseUntilTheEndOfAClient: a client that ends its direction to end its response sees the regular end of its request, too.
+func TestResponseUntilTheEndOfAClient(t *testing.T) {
+	const answer = "HTTP/1.0 200 OK\r\n\r\nanswer"
+	ended := make(chan error, 1)
+	client := func(_ string, d duplex) {
+		_, _ = io.ReadFull(d, make([]byte, len(alice)))
+		_, _ = io.WriteString(d, answer)
+		_ = d.CloseWrite()
+		_, err := io.Copy(io.Discard, d)
+		ended <- err
+	}
+	f := start(t, nil, client, byUser("alice", "alice"))
+	c := f.dial(t)
+	_, _ = io.WriteString(c, alice)
+	if back, reset := readAll(c); back != answer || reset {
+		t.Errorf("%q comes back, reset %t", back, reset)
+	}
+	if err := <-ended; err != nil {
+		t.Errorf("the client's stream ends with %v", err)
+	}
+}
