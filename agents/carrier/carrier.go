@@ -250,19 +250,17 @@ func (c *Carrier) maybeRoom(n int) {
 	}
 }
 
-// drain lets connections end that are in the middle of a request.
+// drain lets connections end that are in the middle of a request, and clients see the end of the others.
 func (c *Carrier) drain() {
 	deadline := time.Now().Add(drainTime)
 	time.Sleep(settleTime)
 	for time.Now().Before(deadline) {
-		left := 0
-		for _, one := range c.all() {
-			if !one.closeIdle() {
-				left++
-			}
-		}
-		if left == 0 {
+		left := c.all()
+		if len(left) == 0 {
 			return
+		}
+		for _, one := range left {
+			one.closeIdle()
 		}
 		time.Sleep(acceptPause)
 	}

@@ -89,6 +89,8 @@ func (c *conn) close(abort bool) {
 	c.closed = true
 	c.record()
 	app, client := c.app, c.client
+	// got: the client has got all that there is for it.
+	got := c.noMore || c.raw != client && (c.exchange.up != client || c.exchange.asked)
 	c.settled.Broadcast()
 	c.mu.Unlock()
 	if abort {
@@ -98,30 +100,37 @@ func (c *conn) close(abort bool) {
 		}
 	}
 	_ = c.down.Close()
-	for _, up := range []*upstream{app, client} {
-		if up != nil {
-			_ = up.Close()
-		}
+	if app != nil {
+		_ = app.Close()
+	}
+	switch {
+	case client == nil:
+	case got && !abort:
+		client.leave()
+	default:
+		_ = client.Close()
 	}
 }
 
 // cut ends a connection at any moment. Without a reset, a response that has no length, or bytes that are not HTTP, would look whole.
 func (c *conn) cut() {
 	c.mu.Lock()
-	underWay := c.exchange.up != nil && !c.exchange.answered || c.raw != nil && !c.final && !c.raw.ended
+	underWay := c.exchange.up != nil && !c.exchange.answered
+	if c.raw != nil {
+		underWay = !c.final && !c.raw.ended
+	}
 	c.mu.Unlock()
 	c.close(underWay)
 }
 
-// closeIdle closes a connection that waits for a request. It reports whether the connection is closed.
-func (c *conn) closeIdle() bool {
+// closeIdle closes a connection that waits for a request.
+func (c *conn) closeIdle() {
 	c.mu.Lock()
 	idle := c.exchange.up == nil && c.raw == nil && c.last != nil
 	c.mu.Unlock()
 	if idle {
 		c.close(false)
 	}
-	return idle
 }
 
 // linger ends the direction to the peer, which may still send a request that got its response.
@@ -159,7 +168,7 @@ func (c *conn) detach(up *upstream) {
 	if c.client == up {
 		c.client = nil
 	}
-	_ = up.Close()
+	up.leave()
 }
 
 // pinTo sends all further bytes of the peer to an upstream. The caller holds mu.

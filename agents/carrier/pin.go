@@ -47,6 +47,9 @@ func (c *conn) relayRaw(up *upstream) {
 		c.abandonRaw(up)
 		return
 	}
+	c.mu.Lock()
+	c.noMore = true
+	c.mu.Unlock()
 	_ = up.CloseWrite() // fails if up has ended, which its reader handles
 }
 

@@ -278,7 +278,7 @@ func (c *conn) exchangeEnded(up *upstream, regular bool, held []byte) {
 	x := &c.exchange
 	whole := x.answered || regular && x.response.final && x.response.body.kind == untilClose
 	x.answered = x.answered || whole
-	closing := !whole
+	closing, asked := !whole, x.asked
 	if whole {
 		c.discard = true
 		closing = c.complete()
@@ -289,6 +289,10 @@ func (c *conn) exchangeEnded(up *upstream, regular bool, held []byte) {
 		c.close(!whole && !regular)
 		return
 	}
-	_ = up.Close() // ends a write that waits
+	if asked {
+		up.leave()
+	} else {
+		_ = up.Close() // ends a write that waits
+	}
 	c.linger()
 }

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"io"
 	"net"
+	"time"
 
 	"github.com/sonde-operator/sonde/agents/memory"
 	"github.com/sonde-operator/sonde/internal/wire/tunnel"
@@ -29,6 +30,17 @@ type upstream struct {
 }
 
 func (u *upstream) app() bool { return u.route == nil }
+
+// leave ends the connection to an upstream that has got all that there is for it. A client has to end its direction, too: Close alone would
+// reset the stream, and with it the connection of the developer's process.
+func (u *upstream) leave() {
+	if u.app() {
+		_ = u.Close()
+		return
+	}
+	_ = u.CloseWrite() // fails if the stream has ended
+	time.AfterFunc(lingerTime, func() { _ = u.Close() })
+}
 
 func (u *upstream) Read(b []byte) (int, error) {
 	if u.route == nil {

@@ -80,7 +80,7 @@ func (a *attempt) make(ctx context.Context) release.Report {
 }
 
 func (a *attempt) bring(ctx context.Context) release.Report {
-	_, _ = values(a.request, a.values) // hides secret values also in the errors of a remedy, which reads them for nothing else
+	hideSecrets(a.request, a.values) // also in the errors of a remedy, which needs no values
 	if err := a.records.check(ctx, a.request.Release); err != nil {
 		return failed(err)
 	}

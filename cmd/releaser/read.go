@@ -114,9 +114,6 @@ func values(q *release.Request, dir string) (map[string]any, error) {
 		if err != nil {
 			return nil, err
 		}
-		if from.Secret() {
-			secrets.add(more)
-		}
 		merged = loader.MergeMaps(merged, more)
 	}
 	own, err := parseValues("values", q.Values)
@@ -124,6 +121,22 @@ func values(q *release.Request, dir string) (map[string]any, error) {
 		return nil, err
 	}
 	return loader.MergeMaps(loader.MergeMaps(merged, own), map[string]any{"global": q.Global}), nil
+}
+
+// hideSecrets hides the values of all Secrets that can be read. values reports what is wrong with the others.
+func hideSecrets(q *release.Request, dir string) {
+	for i, from := range q.ValuesFrom {
+		if !from.Secret() {
+			continue
+		}
+		document, err := os.ReadFile(filepath.Join(dir, strconv.Itoa(i), release.ValuesFile))
+		if err != nil {
+			continue
+		}
+		if all, err := parseValues(from.String(), document); err == nil {
+			secrets.add(all)
+		}
+	}
 }
 
 // parseValues reads a YAML document with values.

@@ -245,8 +245,8 @@ func (refusedSecrets) List(context.Context, metav1.ListOptions) (*corev1.SecretL
 func TestHiddenInARemedy(t *testing.T) {
 	a := newAttemptOf("")
 	a.values, a.records = t.TempDir(), &records{SecretInterface: refusedSecrets{}}
-	document(t, a.values, "0", "password: hunter-of-a-remedy")
-	a.request.Remedy, a.request.ValuesFrom = release.Rollback, []release.Document{{Kind: "Secret", Name: "s", Key: "k"}, {Kind: "Secret", Name: "gone", Key: "k"}}
+	document(t, a.values, "1", "password: hunter-of-a-remedy")
+	a.request.Remedy, a.request.ValuesFrom = release.Rollback, []release.Document{{Kind: "Secret", Name: "gone", Key: "k"}, {Kind: "Secret", Name: "s", Key: "k"}}
 	if got := secrets.hide(a.make(t.Context()).Message); strings.Contains(got, "hunter") || !strings.Contains(got, "***") {
 		t.Errorf("the report shows the value: %s", got)
 	}
