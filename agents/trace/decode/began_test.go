@@ -75,6 +75,21 @@ func TestNamesThatCameDuringACall(t *testing.T) {
 	}
 }
 
+// A directory that came meanwhile does not count if the call's path does not depend on it.
+func TestNamesThatCameDuringACallOnAnotherDirectory(t *testing.T) {
+	d := decoderOf(0, GroupFile, GroupIO)
+	p := newProcess(&d.resolver.names)
+	d.resolver.processes[7] = p
+	p.opened(5, "/dir", false)
+	p.enter("/new")
+	p.cwdSince = stampOf(uint64(5 * time.Millisecond))
+	head := kernel.Head{Kind: uint8(kernel.KindCall), Call: unix.SYS_FACCESSAT, Pid: 7, First: 2, Time: uint64(time.Second), Duration: uint64(999 * time.Millisecond)}
+	got := string(d.Decode(&kernel.Record{Head: &head, First: []byte("x"), Numbers: [6]uint64{5}}).Path)
+	if got != "/dir/x" || d.Unnamed() != 0 {
+		t.Errorf("the path is %q, and %d are unnamed; want /dir/x and none", got, d.Unnamed())
+	}
+}
+
 // A child has the files that its parent had while the kernel made the child.
 func TestNamesThatCameDuringAFork(t *testing.T) {
 	const ms = uint64(time.Millisecond)

@@ -380,8 +380,10 @@ func (p *processState) locate(dir int32, name string) string {
 	if strings.HasPrefix(name, "/") {
 		return p.cleaned(path.Clean(name), len(name))
 	}
-	base := p.directory()
-	if dir != unix.AT_FDCWD {
+	var base string
+	if dir == unix.AT_FDCWD {
+		base = p.directory()
+	} else {
 		base = p.name(dir)
 	}
 	switch {
