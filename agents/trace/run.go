@@ -22,7 +22,7 @@ func (t *Trace) Run(ctx context.Context) Result {
 	err = errors.Join(err, t.program.Detach())
 	// A program that was running when it was detached may still be writing its record.
 	time.Sleep(10 * time.Millisecond)
-	for first := true; err == nil && (first || t.rare.Fill() > 0); first = false { // a full queue leaves events in the ring
+	if err == nil {
 		err = t.merge(math.MaxUint64)
 	}
 	if err == nil {

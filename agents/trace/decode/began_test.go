@@ -75,6 +75,58 @@ func TestNamesThatCameDuringACall(t *testing.T) {
 	}
 }
 
+// A directory that came meanwhile does not count if the call's path does not depend on it.
+func TestNamesThatCameDuringACallOnAnotherDirectory(t *testing.T) {
+	d := decoderOf(0, GroupFile, GroupIO)
+	p := newProcess(&d.resolver.names)
+	d.resolver.processes[7] = p
+	p.opened(5, "/dir", false)
+	p.enter("/new")
+	p.cwdSince = stampOf(uint64(5 * time.Millisecond))
+	head := kernel.Head{Kind: uint8(kernel.KindCall), Call: unix.SYS_FACCESSAT, Pid: 7, First: 2, Time: uint64(time.Second), Duration: uint64(999 * time.Millisecond)}
+	got := string(d.Decode(&kernel.Record{Head: &head, First: []byte("x"), Numbers: [6]uint64{5}}).Path)
+	if got != "/dir/x" || d.Unnamed() != 0 {
+		t.Errorf("the path is %q, and %d are unnamed; want /dir/x and none", got, d.Unnamed())
+	}
+}
+
+// The kernel frees a descriptor's number when a close begins, and another thread can get it before the close ends. The close has the old
+// name, and the new file keeps its own.
+func TestNumberThatIsUsedAgainDuringAClose(t *testing.T) {
+	const ms = uint64(time.Millisecond)
+	for name, number := range map[string]uint16{"an open": unix.SYS_OPENAT, "a copy": unix.SYS_DUP, "an accept": unix.SYS_ACCEPT4} {
+		t.Run(name, func(t *testing.T) {
+			d := decoderOf(0, GroupFile, GroupIO, GroupNetwork)
+			p := newProcess(&d.resolver.names)
+			d.resolver.processes[7] = p
+			p.opened(5, "/old", false)
+			p.opened(6, "/other", false)
+			left := d.resolver.names.left
+			call := func(number uint16, ret int64, began, ended uint64, path string, numbers ...uint64) string {
+				e := kernel.Record{First: []byte(path), Head: &kernel.Head{
+					Kind: uint8(kernel.KindCall), Call: number, Pid: 7, Ret: ret, Time: ended * ms, Duration: (ended - began) * ms, First: uint16(len(path) + 1),
+				}}
+				copy(e.Numbers[:], numbers)
+				return string(d.Decode(&e).Path)
+			}
+			call(number, 5, 4, 6, "/new", 6)
+			now := p.files.get(5).name
+			if got := call(unix.SYS_CLOSE, 0, 3, 8, "", 5); got != "/old" {
+				t.Errorf("the close has the path %q, want /old", got)
+			}
+			if got := call(unix.SYS_READ, 0, 9, 10, "", 5); got != now || now == "" {
+				t.Errorf("then the descriptor has the path %q, want %q", got, now)
+			}
+			if got := call(unix.SYS_CLOSE, 0, 11, 12, "", 5); got != now {
+				t.Errorf("its own close has the path %q, want %q", got, now)
+			}
+			if got := call(unix.SYS_READ, 0, 13, 14, "", 5); got != "" || d.Unnamed() > 0 || d.resolver.names.left != left+len("/old") {
+				t.Errorf("at last the path is %q, %d are unnamed and %d bytes are left", got, d.Unnamed(), d.resolver.names.left-left)
+			}
+		})
+	}
+}
+
 // A child has the files that its parent had while the kernel made the child.
 func TestNamesThatCameDuringAFork(t *testing.T) {
 	const ms = uint64(time.Millisecond)

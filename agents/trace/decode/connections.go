@@ -120,27 +120,31 @@ func socketPath(c *Call, e *kernel.Record, fd string) string {
 }
 
 // trackSocket notes how a call of the group network changed descriptors. A socket that is still connecting already has
-// its name.
-func trackSocket(c *Call, e *kernel.Record, p *processState, located string) {
+// its name. closes says that the calls that close descriptors are recorded, too.
+func trackSocket(c *Call, e *kernel.Record, p *processState, located string, closes bool) {
 	ret := e.Head.Ret
 	if ret < 0 && (c.Number != unix.SYS_CONNECT || ret != -int64(unix.EINPROGRESS)) {
 		return
 	}
+	opened := p.openedBy
+	if closes {
+		opened = p.openedFree
+	}
 	switch c.Number {
 	case unix.SYS_SOCKET:
-		p.openedBy(e, int32(ret), located, e.Numbers[1]&unix.SOCK_CLOEXEC != 0)
+		opened(e, int32(ret), located, e.Numbers[1]&unix.SOCK_CLOEXEC != 0)
 	case unix.SYS_SOCKETPAIR:
 		if a, b, ok := pair(e.Address); ok {
-			p.openedBy(e, a, located, e.Numbers[1]&unix.SOCK_CLOEXEC != 0)
-			p.openedBy(e, b, located, e.Numbers[1]&unix.SOCK_CLOEXEC != 0)
+			opened(e, a, located, e.Numbers[1]&unix.SOCK_CLOEXEC != 0)
+			opened(e, b, located, e.Numbers[1]&unix.SOCK_CLOEXEC != 0)
 		}
 	case unix.SYS_CONNECT, unix.SYS_BIND:
 		fd := int32(e.Numbers[0])
 		p.openedBy(e, fd, located, p.files.get(fd).cloexec)
 	case unix.SYS_ACCEPT:
-		p.openedBy(e, int32(ret), acceptedName(located, e.Address), false)
+		opened(e, int32(ret), acceptedName(located, e.Address), false)
 	case unix.SYS_ACCEPT4:
-		p.openedBy(e, int32(ret), acceptedName(located, e.Address), e.Numbers[3]&unix.SOCK_CLOEXEC != 0)
+		opened(e, int32(ret), acceptedName(located, e.Address), e.Numbers[3]&unix.SOCK_CLOEXEC != 0)
 	}
 }
 

@@ -232,7 +232,7 @@ func (d *Decoder) decodeCall(c *Call, e *kernel.Record, p *processState, out *tr
 		case a.Kind == ArgPath:
 			located = d.locateArgument(c, i, e, min(paths, 2)-1, p, dir, one.Text)
 		case a.Kind == ArgFD && !use.fixed && d.hasName(c, e):
-			located = p.name(int32(n))
+			located = p.nameIn(c, int32(n))
 		}
 	}
 	if c.onSocket() {
@@ -244,7 +244,7 @@ func (d *Decoder) decodeCall(c *Call, e *kernel.Record, p *processState, out *tr
 	switch {
 	case use.untracked:
 	case c.Group == GroupNetwork:
-		trackSocket(c, e, p, located)
+		trackSocket(c, e, p, located, d.tracksFiles)
 	case d.tracksFiles && (e.Head.Ret >= 0 || c.Number == unix.SYS_CLOSE):
 		d.track(c, e, p, located)
 	}
@@ -360,7 +360,7 @@ func (d *Decoder) track(c *Call, e *kernel.Record, p *processState, located stri
 	ret := int32(e.Head.Ret)
 	switch c.Number {
 	case unix.SYS_CLOSE:
-		p.files.forget(int32(e.Numbers[0]))
+		p.closed(int32(e.Numbers[0]))
 	case unix.SYS_CHDIR, unix.SYS_FCHDIR:
 		p.enter(located)
 		p.cwdSince = stampOf(e.Head.Time)
@@ -371,12 +371,16 @@ func (d *Decoder) track(c *Call, e *kernel.Record, p *processState, located stri
 	case unix.SYS_DUP3:
 		p.openedBy(e, ret, located, e.Numbers[2]&unix.O_CLOEXEC != 0)
 	case unix.SYS_OPENAT:
-		p.openedBy(e, ret, located, e.Numbers[2]&unix.O_CLOEXEC != 0)
+		p.openedFree(e, ret, located, e.Numbers[2]&unix.O_CLOEXEC != 0)
 	case unix.SYS_OPENAT2:
-		p.openedBy(e, ret, located, closesOnExec(e.Address))
+		p.openedFree(e, ret, located, closesOnExec(e.Address))
 	default:
-		if c.returnsFD && !copiesToItself(c, e) {
-			p.openedBy(e, ret, located, c.Name == "open" && e.Numbers[1]&unix.O_CLOEXEC != 0)
+		switch {
+		case !c.returnsFD || copiesToItself(c, e):
+		case c.Name == "dup2":
+			p.openedBy(e, ret, located, false)
+		default:
+			p.openedFree(e, ret, located, c.Name == "open" && e.Numbers[1]&unix.O_CLOEXEC != 0)
 		}
 	}
 }
@@ -410,7 +414,7 @@ func closesOnExec(how []byte) bool {
 func trackFcntl(e *kernel.Record, p *processState, located string) {
 	switch command := uint32(e.Numbers[1]); command { // the kernel ignores the upper half
 	case unix.F_DUPFD, unix.F_DUPFD_CLOEXEC:
-		p.openedBy(e, int32(e.Head.Ret), located, command == unix.F_DUPFD_CLOEXEC)
+		p.openedFree(e, int32(e.Head.Ret), located, command == unix.F_DUPFD_CLOEXEC)
 	case unix.F_SETFD:
 		fd := int32(e.Numbers[0])
 		p.files.set(fd, openFile{name: located, since: p.files.get(fd).since, cloexec: e.Numbers[2]&unix.FD_CLOEXEC != 0})

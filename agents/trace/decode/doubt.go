@@ -36,8 +36,9 @@ func (d *Decoder) doubtLate(ahead Ahead, pid uint32, p *processState, read uint6
 		return true
 	})
 	if !whole {
-		p.read, p.cwdDoubtful = read, true
-		p.doubtFiles(0, ^uint32(0))
+		p.read = read
+		p.doubtDirectory(read)
+		p.doubtFiles(0, ^uint32(0), read)
 	}
 }
 
@@ -48,7 +49,7 @@ func (d *Decoder) doubtRecord(p *processState, e *kernel.Record, read uint64) {
 	p.read = read
 	if kernel.Kind(e.Head.Kind) == kernel.KindUringSubmit {
 		if o := operationOf(int(e.Head.Call)); o != nil && o.changesFiles() {
-			p.doubtFiles(0, ^uint32(0)) // which descriptor it changes is known when it ends
+			p.doubtFiles(0, ^uint32(0), read) // which descriptor it changes is known when it ends
 		}
 	} else if c := d.calls[e.Head.Call]; kernel.Kind(e.Head.Kind) == kernel.KindCall && c != nil {
 		p.doubtCall(c, e)
@@ -65,39 +66,46 @@ func (c *Call) changesFiles() bool {
 }
 
 func (p *processState) doubtCall(c *Call, e *kernel.Record) {
+	at := e.Head.Time
 	switch c.Number {
 	case unix.SYS_CLOSE, unix.SYS_CONNECT, unix.SYS_BIND:
-		p.doubt(int32(e.Numbers[0]))
+		p.doubt(int32(e.Numbers[0]), at)
 	case unix.SYS_CLOSE_RANGE:
-		p.doubtFiles(uint32(e.Numbers[0]), uint32(e.Numbers[1]))
+		p.doubtFiles(uint32(e.Numbers[0]), uint32(e.Numbers[1]), at)
 	case unix.SYS_CHDIR, unix.SYS_FCHDIR:
-		p.cwdDoubtful = true
+		p.doubtDirectory(at)
 	case unix.SYS_SOCKETPAIR:
 		if a, b, ok := pair(e.Address); ok {
-			p.doubt(a)
-			p.doubt(b)
+			p.doubt(a, at)
+			p.doubt(b, at)
 		}
 	default:
 		if c.changesFiles() {
-			p.doubt(int32(e.Head.Ret))
+			p.doubt(int32(e.Head.Ret), at)
 		}
 	}
 }
 
-// doubtFiles doubts a range of descriptors.
-func (p *processState) doubtFiles(first, last uint32) {
+// doubtFiles doubts a range of descriptors, as doubt does.
+func (p *processState) doubtFiles(first, last uint32, changed uint64) {
 	for fd := range p.files.all() {
 		if uint32(fd) >= first && uint32(fd) <= last {
-			p.doubt(fd)
+			p.doubt(fd, changed)
 		}
 	}
 }
 
-func (p *processState) doubt(fd int32) {
+// doubt doubts a descriptor that was changed at a time, in nanoseconds since boot. Calls that began before have another file, also those
+// that end after the reading of /proc.
+func (p *processState) doubt(fd int32, changed uint64) {
 	if f := p.files.get(fd); f != (openFile{}) {
-		f.doubtful = true
+		f.doubtful, f.since = true, f.since.latest(stampOf(changed))
 		p.files.set(fd, f)
 	}
+}
+
+func (p *processState) doubtDirectory(changed uint64) {
+	p.cwdDoubtful, p.cwdSince = true, p.cwdSince.latest(stampOf(changed))
 }
 
 // settle ends all doubts with the first event that is not older than the reading of /proc.

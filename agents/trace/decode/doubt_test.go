@@ -6,6 +6,7 @@ import (
 	"path/filepath"
 	"slices"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"golang.org/x/sys/unix"
@@ -96,6 +97,54 @@ func TestDoubt(t *testing.T) {
 			want("after /proc was read", parent, read, false)
 			d.Decode(&kernel.Record{Head: &kernel.Head{Kind: uint8(kernel.KindFork), Pid: child + 1, Tid: child + 1, Parent: parent, Time: read + 2}})
 			want("in a later child", child+1, read+3, false)
+		})
+	}
+}
+
+// A call that began before a change, and ends after /proc was read, has another file or directory than the one that was read.
+func TestDoubtOfACallThatLasts(t *testing.T) {
+	const pid = 7
+	ms := func(n uint64) uint64 { return n * uint64(time.Millisecond) }
+	at := int32(unix.AT_FDCWD)
+	proc := t.TempDir()
+	if err := os.MkdirAll(filepath.Join(proc, "7", "fd"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	for link, to := range map[string]string{"fd/3": "/three", "fd/4": "/four", "cwd": "/home"} {
+		if err := os.Symlink(to, filepath.Join(proc, "7", link)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for name, tc := range map[string]struct {
+		duration uint64 // in milliseconds, up to 30; /proc was read at 20, and the changes were made at 9 and 10
+		want     map[int32]string
+		wantLost uint64
+	}{
+		"it began before the trace":  {0, map[int32]string{3: "", 4: "/four/x", at: ""}, 2},
+		"it began before the change": {25, map[int32]string{3: "", 4: "/four/x", at: ""}, 2},
+		"it began after the change":  {15, map[int32]string{3: "/three/x", 4: "/four/x", at: "/home/x"}, 0},
+		"it began after the reading": {5, map[int32]string{3: "/three/x", 4: "/four/x", at: "/home/x"}, 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			d := New(Config{Node: process.Finder{Root: proc}, Calls: Calls([]Group{GroupFile, GroupIO}), TracksFiles: true, Timed: true})
+			d.AddProcess(pid, func(int32) bool { return false })
+			for _, change := range []kernel.Record{
+				{Head: &kernel.Head{Call: unix.SYS_DUP3, Ret: 3, Time: ms(10)}, Numbers: [6]uint64{4, 3}},
+				{Head: &kernel.Head{Call: unix.SYS_DUP3, Ret: 3, Time: ms(9)}, Numbers: [6]uint64{4, 3}},
+				{Head: &kernel.Head{Call: unix.SYS_CHDIR, Time: ms(10)}},
+				{Head: &kernel.Head{Call: unix.SYS_CHDIR, Time: ms(9)}},
+			} {
+				change.Head.Kind, change.Head.Pid = uint8(kernel.KindCall), pid
+				d.Doubt(&change, ms(20))
+			}
+			got := map[int32]string{}
+			for fd := range tc.want {
+				head := kernel.Head{Kind: uint8(kernel.KindCall), Call: uint16(fstatat), Pid: pid, Time: ms(30), Duration: ms(tc.duration), First: 2}
+				got[fd] = string(d.Decode(&kernel.Record{Head: &head, Numbers: [6]uint64{uint64(uint32(fd))}, First: []byte("x")}).Path)
+			}
+			if diff := cmp.Diff(tc.want, got); diff != "" || d.Unnamed() != tc.wantLost {
+				t.Errorf("%d are unnamed, want %d; paths (-want +got):\n%s", d.Unnamed(), tc.wantLost, diff)
+			}
 		})
 	}
 }

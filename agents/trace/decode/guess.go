@@ -51,7 +51,7 @@ func (r *resolver) container(pid uint32, cgroup uint64) (name string, sure bool)
 
 // checkGuess replaces the guessed name of a process's container by the kubelet's, if that is known by now.
 func (r *resolver) checkGuess(pid uint32, p *processState) {
-	if r.now < p.guess.due {
+	if r.now < p.guess.due || p.cgroup == 0 { // its cgroup is known from its first event on: names are by cgroup
 		return
 	}
 	if name, sure := r.container(pid, p.cgroup); sure {

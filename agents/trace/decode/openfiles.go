@@ -43,6 +43,14 @@ func stampOf(ns uint64) stamp {
 
 func (s stamp) after(t stamp) bool { return bytes.Compare(s[:], t[:]) > 0 }
 
+// latest returns the later one of two stamps: the rings of the CPUs are looked through one after the other.
+func (s stamp) latest(t stamp) stamp {
+	if s.after(t) {
+		return s
+	}
+	return t
+}
+
 // openFiles are a process's open files by descriptor. A fork shares them until one of the two processes changes its own.
 // They take their memory from a budget. Where that has no room, descriptors are unknown.
 type openFiles struct {

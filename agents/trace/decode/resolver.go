@@ -28,6 +28,8 @@ const (
 	descriptorsAtOnce = 256
 	// maxSlack bounds the bytes of a longer text that a path keeps in memory.
 	maxSlack = 16
+	// maxClosing descriptors of a process are in its closing. As many threads close one at once.
+	maxClosing = 64
 )
 
 // resolver knows each process's container, working directory and open files. It reads them from /proc when the trace
@@ -71,6 +73,8 @@ type processState struct {
 	// began is when the call that is decoded began, in nanoseconds since boot. The kernel takes the file of a descriptor, and the working
 	// directory, at that time: names that are younger are of others. Zero is for a call whose names need no such check.
 	began uint64
+	// closing has the names of descriptors whose numbers another file has already: the records of their close are still to come.
+	closing map[int32]string
 }
 
 func newResolver(on process.Finder, podUID string) *resolver {
@@ -336,6 +340,9 @@ func (r *resolver) forget(cgroup uint64) {
 // release gives the memory of a process's names back.
 func (p *processState) release() {
 	p.enter("")
+	for fd := range p.closing {
+		p.endClosing(fd)
+	}
 	p.files.release()
 }
 
@@ -380,8 +387,10 @@ func (p *processState) locate(dir int32, name string) string {
 	if strings.HasPrefix(name, "/") {
 		return p.cleaned(path.Clean(name), len(name))
 	}
-	base := p.directory()
-	if dir != unix.AT_FDCWD {
+	var base string
+	if dir == unix.AT_FDCWD {
+		base = p.directory()
+	} else {
 		base = p.name(dir)
 	}
 	switch {
@@ -414,4 +423,49 @@ func (p *processState) opened(fd int32, name string, cloexec bool) {
 // openedBy notes a descriptor that a call has made, or given another name.
 func (p *processState) openedBy(e *kernel.Record, fd int32, name string, cloexec bool) {
 	p.files.set(fd, openFile{name: name, since: stampOf(e.Head.Time), cloexec: cloexec})
+}
+
+// openedFree notes a descriptor that a call has made with a free number. The kernel frees a number when a close begins. So if the number
+// has a name, the record of a close is still to come, which is not the one of the new file.
+func (p *processState) openedFree(e *kernel.Record, fd int32, name string, cloexec bool) {
+	before := p.files.get(fd)
+	p.endClosing(fd) // the record of that close was lost
+	if p.began > 0 && before.name != "" && !before.doubtful && len(p.closing) < maxClosing && p.files.budget.take(highBytes+len(before.name)) {
+		if p.closing == nil {
+			p.closing = map[int32]string{}
+		}
+		p.closing[fd] = before.name
+	}
+	p.openedBy(e, fd, name, cloexec)
+}
+
+// closed notes that the call that is decoded has closed a descriptor.
+func (p *processState) closed(fd int32) {
+	if _, again := p.reopened(fd); !again {
+		p.files.forget(fd)
+	}
+	p.endClosing(fd)
+}
+
+// reopened reports whether a descriptor's number got another file during the close that is decoded, and its name before.
+func (p *processState) reopened(fd int32) (before string, again bool) {
+	before, again = p.closing[fd]
+	return before, again && p.began > 1 && p.files.get(fd).since.after(stampOf(p.began))
+}
+
+func (p *processState) endClosing(fd int32) {
+	if before, ok := p.closing[fd]; ok {
+		delete(p.closing, fd)
+		p.files.budget.give(highBytes + len(before))
+	}
+}
+
+// nameIn returns the name of a call's descriptor; empty if unknown.
+func (p *processState) nameIn(c *Call, fd int32) string {
+	if c.Number == unix.SYS_CLOSE {
+		if before, again := p.reopened(fd); again {
+			return before
+		}
+	}
+	return p.name(fd)
 }

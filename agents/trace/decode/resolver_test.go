@@ -3,6 +3,7 @@ package decode
 import (
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -264,6 +265,48 @@ func TestGuessedContainer(t *testing.T) {
 	} {
 		if got != "web" {
 			t.Errorf("%s: container %q, want web", name, got)
+		}
+	}
+}
+
+// The cgroup of a process that ran before the trace is not known until its first event. If that is the start of a child, no name of its
+// container is kept for the processes of others.
+func TestGuessOfAProcessWithoutACgroup(t *testing.T) {
+	const uid = "0f7c5a4e-1b0c-4e0e-9d1c-000000000001"
+	ids := map[uint32]string{7: strings.Repeat("a", 64), 8: strings.Repeat("b", 64)}
+	proc, root := t.TempDir(), t.TempDir()
+	links := filepath.Join(root, "var/log/containers")
+	if err := os.MkdirAll(links, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	for pid, id := range ids {
+		dir := filepath.Join(proc, strconv.Itoa(int(pid)))
+		if err := os.MkdirAll(filepath.Join(dir, "fd"), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		for file, text := range map[string]string{"cgroup": "0::/kubepods/pod" + uid + "/" + id, "stat": "7 (web) S 1 7 7 0 -1 4194560 0"} {
+			if err := os.WriteFile(filepath.Join(dir, file), []byte(text), 0o600); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	d := New(Config{Node: process.Finder{Root: proc, NodeRoot: root}, PodUID: uid, Calls: Calls([]Group{GroupProcess})})
+	for _, pid := range []int{7, 8} {
+		d.AddProcess(pid, func(int32) bool { return false })
+	}
+	for pid, name := range map[uint32]string{7: "web", 8: "sidecar"} {
+		if err := os.WriteFile(filepath.Join(links, "web-0_shop_"+name+"-"+ids[pid]+".log"), nil, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := d.ReadContainers(); err != nil {
+		t.Fatal(err)
+	}
+	later := kernel.BootTime() + uint64(time.Hour) // the names of both processes are due
+	for parent, wrong := range map[uint32]string{7: "sidecar", 8: "web"} {
+		fork := kernel.Head{Kind: uint8(kernel.KindFork), Pid: 10 * parent, Tid: 10 * parent, Parent: parent, Cgroup: uint64(parent), Time: later}
+		if got := d.Decode(&kernel.Record{Head: &fork}).Container; got == wrong { // the child has ended: /proc does not have it
+			t.Errorf("the container of a child of %d is %q", parent, got)
 		}
 	}
 }

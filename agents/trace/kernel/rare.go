@@ -24,6 +24,7 @@ type RareRing struct {
 	queue  []ringbuf.Record // read from the ring, sorted by time
 	next   int              // index in queue
 	bytes  int              // of the events from next on
+	more   bool             // the queue was full: the ring has events that follow on those in it
 }
 
 // RareRing opens the program's ring of rare events.
@@ -41,9 +42,10 @@ func (r *RareRing) Fill() float64 {
 }
 
 // Read takes the events that are in the ring when it begins, without waiting. Processes may write more meanwhile, as fast as
-// it reads: these are for the next Read. So are those that the queue has no room for.
+// it reads: these are for the next Read. Next reads those that the queue has no room for.
 func (r *RareRing) Read() error {
 	left := r.reader.AvailableBytes()
+	r.more = left > 0
 	if left == 0 {
 		return nil // a Read that finds nothing takes several system calls
 	}
@@ -53,6 +55,7 @@ func (r *RareRing) Read() error {
 	for left > 0 && r.bytes < maxQueued {
 		rec, err := r.reader.Read()
 		if errors.Is(err, io.EOF) || errors.Is(err, os.ErrDeadlineExceeded) {
+			left = 0
 			break
 		}
 		if err != nil {
@@ -62,6 +65,7 @@ func (r *RareRing) Read() error {
 		r.bytes += len(rec.RawSample)
 		left -= len(rec.RawSample)
 	}
+	r.more = left > 0
 	slices.SortStableFunc(r.queue, func(a, b ringbuf.Record) int { return cmp.Compare(sampleTime(a), sampleTime(b)) })
 	return nil
 }
@@ -74,7 +78,8 @@ func (r *RareRing) Time() (uint64, bool) {
 	return sampleTime(r.queue[r.next]), true
 }
 
-// Next parses the next event into rec and removes it from the queue.
+// Next parses the next event into rec and removes it from the queue. If it was the last one of a full queue, Next reads those that follow
+// on it: without them, Time would have the caller take later events of other rings first.
 func (r *RareRing) Next(rec *Record) error {
 	*rec = Record{}
 	sample := r.queue[r.next].RawSample
@@ -83,6 +88,9 @@ func (r *RareRing) Next(rec *Record) error {
 	}
 	r.bytes -= len(sample)
 	r.next++
+	if r.more && r.next == len(r.queue) {
+		return r.Read()
+	}
 	return nil
 }
 

@@ -62,6 +62,43 @@ func TestRareEventsThatAreNotDueTakeBoundedMemory(t *testing.T) {
 	}
 }
 
+// Events that a full queue leaves in the ring follow on those in it, before the next Read: the caller has later events of other rings.
+func TestRareEventsThatFollowOnAFullQueue(t *testing.T) {
+	privileged.Need(t)
+	const size, each = 512, 2048
+	m, err := ebpf.NewMap(&ebpf.MapSpec{Type: ebpf.RingBuf, MaxEntries: 2 << 20})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer m.Close()
+	write := writer(t, m, size)
+	reader, err := ringbuf.NewReader(m)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := &RareRing{reader: reader}
+	defer r.Close()
+	written := 0
+	for reader.AvailableBytes() == 0 {
+		write(each)
+		written += each
+		if err := r.Read(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	read := 0
+	for _, ok := r.Time(); ok; _, ok = r.Time() {
+		var e Record
+		if err := r.Next(&e); err != nil {
+			t.Fatal(err)
+		}
+		read++
+	}
+	if read != written {
+		t.Errorf("%d of %d events were read", read, written)
+	}
+}
+
 // writer returns a function that has a program write records of size bytes to a ring.
 func writer(t *testing.T, m *ebpf.Map, size int) func(records int) {
 	t.Helper()
