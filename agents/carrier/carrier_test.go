@@ -212,6 +212,27 @@ func TestRemovedRouteEndsItsStreams(t *testing.T) {
 	}
 }
 
+// TestTCPProbes checks who gets a connection without bytes. A route with a match has no use for it, so ProbesToClient changes nothing there.
+func TestTCPProbes(t *testing.T) {
+	for name, tc := range map[string]struct {
+		route tunnel.TableRoute
+		want  tunnel.Counters
+	}{
+		"whole port":                       {whole("a"), tunnel.Counters{Connections: 1, Passed: 1}},
+		"whole port, probes to the client": {probes(whole("a")), tunnel.Counters{Connections: 1, Matched: 1}},
+		"match, probes to the client":      {probes(byUser("a", "alice")), tunnel.Counters{Connections: 1, Passed: 1}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			app, client := servers()
+			f := start(t, app, client, tc.route)
+			f.ask(t, "")
+			if got := f.newReport().Routes["a"]; got != tc.want {
+				t.Errorf("counters %+v, want %+v", got, tc.want)
+			}
+		})
+	}
+}
+
 // TestDialsTheDestination checks that the app is dialed where the peer connected to.
 func TestDialsTheDestination(t *testing.T) {
 	app, client := servers()

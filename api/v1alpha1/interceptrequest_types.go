@@ -64,7 +64,7 @@ type TextMatch struct {
 	Regex *string `json:"regex,omitempty"`
 }
 
-// HeaderMatch is a condition on a header field. If the field is repeated, one of its values must fulfil it.
+// HeaderMatch is a condition on a header field. If the field is repeated, one of its values must meet it.
 type HeaderMatch struct {
 	// name of the field. Upper and lower case do not matter.
 	// +required
@@ -145,8 +145,8 @@ type InterceptRequestSpec struct {
 	// +kubebuilder:validation:Maximum=65535
 	TargetContainerPort int32 `json:"targetContainerPort,omitempty"`
 
-	// destinationIP and destinationPort say where the developer's process listens, for people. Only kubectl sonde connects there,
-	// on the developer's machine, and only to the address of its own command line.
+	// destinationIP and destinationPort tell readers where the developer's process listens. Only kubectl sonde connects there, from
+	// the developer's machine, and only to the address of its own command line.
 	// +optional
 	// +kubebuilder:validation:MaxLength=253
 	DestinationIP string `json:"destinationIP,omitempty"`
@@ -167,7 +167,8 @@ type InterceptRequestSpec struct {
 	// +optional
 	Match *InterceptMatch `json:"match,omitempty"`
 
-	// probes says who answers the kubelet's TCP probes; by default App. HTTP and gRPC probes always go to the app.
+	// probes says who answers the kubelet's TCP probes if there is no match; by default App. With a match, the app answers them. HTTP
+	// and gRPC probes always go to the app.
 	// +optional
 	// +kubebuilder:default=App
 	Probes InterceptSide `json:"probes,omitempty"`
@@ -178,8 +179,8 @@ type InterceptRequestSpec struct {
 	// +kubebuilder:validation:XValidation:rule="self == 'App'",message="onDisconnect must be App: no other value is supported yet"
 	OnDisconnect InterceptSide `json:"onDisconnect,omitempty"`
 
-	// gracePeriod is how long a lost client may take to come back before the port is given back to the app: seconds or a
-	// duration; 1 s to 10 m, by default 10s.
+	// gracePeriod is how long a lost client may take to return before new connections go directly to the app: seconds or a
+	// duration; 1 s to 10 min, by default 10s.
 	// +optional
 	// +kubebuilder:default="10s"
 	// +kubebuilder:validation:MaxLength=16
@@ -210,7 +211,7 @@ type InterceptPhase string
 
 // Phases of an intercept.
 const (
-	// InterceptPending: no Pod is intercepted yet.
+	// InterceptPending: no Pod is intercepted, and the client is not lost.
 	InterceptPending InterceptPhase = "Pending"
 	// InterceptActive: the client is connected, and at least one Pod is intercepted.
 	InterceptActive InterceptPhase = "Active"
@@ -218,7 +219,7 @@ const (
 	InterceptLost InterceptPhase = "Lost"
 	// InterceptEnded: the request has expired.
 	InterceptEnded InterceptPhase = "Ended"
-	// InterceptFailed: the request can never become active.
+	// InterceptFailed: the operator has refused the request for good, for example because the user lost the right.
 	InterceptFailed InterceptPhase = "Failed"
 )
 
@@ -267,8 +268,8 @@ type InterceptPod struct {
 	// +optional
 	// +kubebuilder:validation:MaxLength=63
 	Job string `json:"job,omitempty"`
-	// active reports that new connections to the port go to the carrier. They still do while a lost client may come back
-	// (gracePeriod). It is false once the intercept has ended.
+	// active reports that new connections to the port go to the carrier. They still do for gracePeriod after the client was lost.
+	// After the end of the intercept it is false.
 	// +optional
 	Active bool `json:"active,omitempty"`
 	// message says why the Pod is not intercepted.
@@ -287,25 +288,26 @@ type InterceptCounters struct {
 	// connection may have many requests.
 	// +optional
 	Connections int64 `json:"connections,omitempty"`
-	// matched counts what went to the client: requests, from their first bytes on, and connections that are relayed as a whole.
+	// matched counts what went to the client: requests, and connections that are relayed as a whole. A request counts when its first
+	// bytes are sent.
 	// +optional
 	Matched int64 `json:"matched,omitempty"`
 	// passed counts what the carrier gave to the app: requests, and connections that are relayed as a whole. It includes failed
 	// requests and probes. InterceptRequests of the same port all count them.
 	// +optional
 	Passed int64 `json:"passed,omitempty"`
-	// failed counts requests and connections for the connected client that did not reach it, for example because the developer's
-	// process refused the connection. The app got them, so they are in passed, too.
+	// failed counts requests and connections that did not reach the client although it was connected, for example because the
+	// developer's process refused the connection. They went to the app, so passed counts them, too.
 	// +optional
 	Failed int64 `json:"failed,omitempty"`
-	// overlaps counts requests that matched, but that an older InterceptRequest took because they matched that one, too. It takes
-	// them also while its client is lost; then the app answers them.
+	// overlaps counts requests that matched, but that an older InterceptRequest took because they also match that one. While the
+	// older one's client is lost, the app answers them.
 	// +optional
 	Overlaps int64 `json:"overlaps,omitempty"`
-	// bytesToClient are the bytes of requests and connections that were sent to the client.
+	// bytesToClient are the bytes that the client received.
 	// +optional
 	BytesToClient int64 `json:"bytesToClient,omitempty"`
-	// bytesFromClient are the bytes of its answers that came from the client.
+	// bytesFromClient are the bytes that the client sent.
 	// +optional
 	BytesFromClient int64 `json:"bytesFromClient,omitempty"`
 }
@@ -336,7 +338,7 @@ type InterceptRequestStatus struct {
 	StowawayNamespace string `json:"stowawayNamespace,omitempty"`
 
 	// heartbeat is when the client last answered, rounded down to the minute, but not before the creation. The client is asked each
-	// second. If nothing else changes, it is written within about 12 s.
+	// second. If nothing else in the status changes, a new heartbeat is written within about 12 s.
 	// +optional
 	Heartbeat *metav1.Time `json:"heartbeat,omitempty"`
 
@@ -344,17 +346,15 @@ type InterceptRequestStatus struct {
 	// +optional
 	Expires *metav1.Time `json:"expires,omitempty"`
 
-	// pods of the target, at most 500. After the end they are those of the last moment, and none is active. Their counters begin at 0
-	// with each carrier that a Pod gets, and are up to about 12 s old. What happened in the last second or two of an intercept is
-	// missing.
+	// pods of the target, at most 500. After the end they are the last ones, and none is active. Their counters are up to about 12 s
+	// old, and begin at 0 with each new carrier of the Pod. They miss the last second or two of an intercept.
 	// +optional
 	// +listType=map
 	// +listMapKey=uid
 	// +kubebuilder:validation:MaxItems=500
 	Pods []InterceptPod `json:"pods,omitempty"`
 
-	// removedPods has the sums of the last counters of Pods that were in pods, and of which the target has none any more. Add it to
-	// the counters in pods to get totals.
+	// removedPods has the sums of the last counters of Pods that the target no longer has. For totals, add the counters in pods.
 	// +optional
 	RemovedPods *InterceptCounters `json:"removedPods,omitempty"`
 

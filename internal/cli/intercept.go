@@ -67,7 +67,7 @@ Exit code: 0 the intercept has ended; 1 error; 130 interrupted twice.`,
 	f.StringVar(&r.ServerName, "server-name", "", "Only TLS connections that ask for this name (SNI), still encrypted")
 	f.BoolVar(&r.Any, "any", false, "One of the conditions is enough")
 	f.StringVar(&r.Container, "container", "", "Container that has the port; it must exist")
-	f.StringVar(&r.Probes, "probes", "", "Who answers the kubelet's TCP probes: app or client (default app). HTTP and gRPC probes always go to the app")
+	f.StringVar(&r.Probes, "probes", "", "Who answers the kubelet's TCP probes if you set no condition: app or client (default app). HTTP and gRPC probes always go to the app")
 	f.StringVar(&r.ExpiresAfter, "expires-after", "", "End the intercept after this time, at most 24h (default 8h)")
 	f.StringVar(&r.GracePeriod, "grace-period", "", "How long a lost connection may take to come back (default 10s). The app answers meanwhile")
 	f.StringVar(&r.TargetNamespace, "target-namespace", "", "Namespace of TARGET, if it differs from the namespace of the InterceptRequest; only allowed in a hub namespace")

@@ -5,7 +5,7 @@ package v1alpha1
 // HeaderMatchApplyConfiguration represents a declarative configuration of the HeaderMatch type for use
 // with apply.
 //
-// HeaderMatch is a condition on a header field. If the field is repeated, one of its values must fulfil it.
+// HeaderMatch is a condition on a header field. If the field is repeated, one of its values must meet it.
 type HeaderMatchApplyConfiguration struct {
 	// name of the field. Upper and lower case do not matter.
 	Name                        *string `json:"name,omitempty"`

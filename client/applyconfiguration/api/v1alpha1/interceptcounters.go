@@ -12,20 +12,21 @@ type InterceptCountersApplyConfiguration struct {
 	// connections to the port that the carrier accepted, whoever answered. InterceptRequests of the same port all count them. One
 	// connection may have many requests.
 	Connections *int64 `json:"connections,omitempty"`
-	// matched counts what went to the client: requests, from their first bytes on, and connections that are relayed as a whole.
+	// matched counts what went to the client: requests, and connections that are relayed as a whole. A request counts when its first
+	// bytes are sent.
 	Matched *int64 `json:"matched,omitempty"`
 	// passed counts what the carrier gave to the app: requests, and connections that are relayed as a whole. It includes failed
 	// requests and probes. InterceptRequests of the same port all count them.
 	Passed *int64 `json:"passed,omitempty"`
-	// failed counts requests and connections for the connected client that did not reach it, for example because the developer's
-	// process refused the connection. The app got them, so they are in passed, too.
+	// failed counts requests and connections that did not reach the client although it was connected, for example because the
+	// developer's process refused the connection. They went to the app, so passed counts them, too.
 	Failed *int64 `json:"failed,omitempty"`
-	// overlaps counts requests that matched, but that an older InterceptRequest took because they matched that one, too. It takes
-	// them also while its client is lost; then the app answers them.
+	// overlaps counts requests that matched, but that an older InterceptRequest took because they also match that one. While the
+	// older one's client is lost, the app answers them.
 	Overlaps *int64 `json:"overlaps,omitempty"`
-	// bytesToClient are the bytes of requests and connections that were sent to the client.
+	// bytesToClient are the bytes that the client received.
 	BytesToClient *int64 `json:"bytesToClient,omitempty"`
-	// bytesFromClient are the bytes of its answers that came from the client.
+	// bytesFromClient are the bytes that the client sent.
 	BytesFromClient *int64 `json:"bytesFromClient,omitempty"`
 }
 

@@ -24,8 +24,8 @@ type InterceptRequestSpecApplyConfiguration struct {
 	TargetContainer *string `json:"targetContainer,omitempty"`
 	// targetContainerPort is the TCP port on which the workload listens. The port of a Service may be another one.
 	TargetContainerPort *int32 `json:"targetContainerPort,omitempty"`
-	// destinationIP and destinationPort say where the developer's process listens, for people. Only kubectl sonde connects there,
-	// on the developer's machine, and only to the address of its own command line.
+	// destinationIP and destinationPort tell readers where the developer's process listens. Only kubectl sonde connects there, from
+	// the developer's machine, and only to the address of its own command line.
 	DestinationIP *string `json:"destinationIP,omitempty"`
 	// destinationPort is the port of destinationIP.
 	DestinationPort *int32 `json:"destinationPort,omitempty"`
@@ -34,12 +34,13 @@ type InterceptRequestSpecApplyConfiguration struct {
 	// match selects the HTTP/1 requests that the client answers. The app answers all others. Without it the client answers every
 	// connection.
 	Match *InterceptMatchApplyConfiguration `json:"match,omitempty"`
-	// probes says who answers the kubelet's TCP probes; by default App. HTTP and gRPC probes always go to the app.
+	// probes says who answers the kubelet's TCP probes if there is no match; by default App. With a match, the app answers them. HTTP
+	// and gRPC probes always go to the app.
 	Probes *apiv1alpha1.InterceptSide `json:"probes,omitempty"`
 	// onDisconnect says who answers when the client is lost; by default, and at present always, App.
 	OnDisconnect *apiv1alpha1.InterceptSide `json:"onDisconnect,omitempty"`
-	// gracePeriod is how long a lost client may take to come back before the port is given back to the app: seconds or a
-	// duration; 1 s to 10 m, by default 10s.
+	// gracePeriod is how long a lost client may take to return before new connections go directly to the app: seconds or a
+	// duration; 1 s to 10 min, by default 10s.
 	GracePeriod *string `json:"gracePeriod,omitempty"`
 	// expiresAfter ends the intercept this long after its creation: seconds or a duration; 10 s to 24 h, by default 8h.
 	ExpiresAfter *string `json:"expiresAfter,omitempty"`

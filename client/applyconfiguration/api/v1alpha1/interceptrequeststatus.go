@@ -24,16 +24,14 @@ type InterceptRequestStatusApplyConfiguration struct {
 	// stowawayNamespace has the Service sonde-stowaway, through which the client connects.
 	StowawayNamespace *string `json:"stowawayNamespace,omitempty"`
 	// heartbeat is when the client last answered, rounded down to the minute, but not before the creation. The client is asked each
-	// second. If nothing else changes, it is written within about 12 s.
+	// second. If nothing else in the status changes, a new heartbeat is written within about 12 s.
 	Heartbeat *v1.Time `json:"heartbeat,omitempty"`
 	// expires is when the intercept ends.
 	Expires *v1.Time `json:"expires,omitempty"`
-	// pods of the target, at most 500. After the end they are those of the last moment, and none is active. Their counters begin at 0
-	// with each carrier that a Pod gets, and are up to about 12 s old. What happened in the last second or two of an intercept is
-	// missing.
+	// pods of the target, at most 500. After the end they are the last ones, and none is active. Their counters are up to about 12 s
+	// old, and begin at 0 with each new carrier of the Pod. They miss the last second or two of an intercept.
 	Pods []InterceptPodApplyConfiguration `json:"pods,omitempty"`
-	// removedPods has the sums of the last counters of Pods that were in pods, and of which the target has none any more. Add it to
-	// the counters in pods to get totals.
+	// removedPods has the sums of the last counters of Pods that the target no longer has. For totals, add the counters in pods.
 	RemovedPods *InterceptCountersApplyConfiguration `json:"removedPods,omitempty"`
 	// conditions of the intercept.
 	Conditions []metav1.ConditionApplyConfiguration `json:"conditions,omitempty"`
