@@ -10,6 +10,7 @@ import (
 	"os/exec"
 	"os/signal"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strconv"
 	"strings"
@@ -76,6 +77,8 @@ func beVictim(volumes []string) error {
 	if err != nil {
 		return err
 	}
+	defer f.Close()
+	defer runtime.KeepAlive(secret)
 	socket := "@sonde-keeper-test-" + strconv.Itoa(os.Getpid())
 	l, err := net.Listen("unix", socket)
 	if err != nil {
