@@ -121,7 +121,7 @@ struct record {
 	__u16 first;	/* lengths of the strings with their zero; each starts at a multiple of 8 */
 	__u16 second;
 	__u16 address;	/* length of a socket's address, which starts at a multiple of 8, too */
-	__u16 last;	/* of an exit: whether it is that of the process's last thread */
+	__u16 last;	/* of an exit: whether the process has no other thread left */
 };
 
 enum kind {

@@ -241,7 +241,7 @@ func (refusedSecrets) List(context.Context, metav1.ListOptions) (*corev1.SecretL
 	return nil, errors.New("not with hunter-of-a-remedy")
 }
 
-// A remedy needs no values, and its errors may quote those of the release.
+// A rollback or an uninstallation reads no values, but its errors may quote the release's.
 func TestHiddenInARemedy(t *testing.T) {
 	a := newAttemptOf("")
 	a.values, a.records = t.TempDir(), &records{SecretInterface: refusedSecrets{}}

@@ -250,8 +250,8 @@ func (d *Decoder) decodeCall(c *Call, e *kernel.Record, p *processState, out *tr
 	}
 }
 
-// began returns when the kernel took the files of a call's descriptors, or zero if it is not known whether they can be others by now. A
-// call that began before the trace has no duration. One that has failed has done nothing with them.
+// began returns when the kernel took the files of a call's descriptors, or zero if their names need no check. A call that began before
+// the trace has no duration, and is older than each name that a record gives. One that has failed has done nothing with the files.
 func (d *Decoder) began(e *kernel.Record, use descriptorUse) uint64 {
 	switch {
 	case use.began > 0:
@@ -261,8 +261,11 @@ func (d *Decoder) began(e *kernel.Record, use descriptorUse) uint64 {
 	case !d.timed || e.Head.Ret < 0:
 		return 0
 	}
-	return 1
+	return beforeTheTrace
 }
+
+// beforeTheTrace is a time before each record, in nanoseconds since boot.
+const beforeTheTrace = 1
 
 // certainName returns the name that a call gives to a descriptor or the working directory. It returns an empty one, and counts it, if
 // seccomp may have answered the call: then the kernel has not made it, and a process of the Pod has chosen its result. Such a call has

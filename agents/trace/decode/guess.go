@@ -89,7 +89,7 @@ func (r *resolver) containerOf(pid uint32, cgroup uint64) (name string, sure boo
 		return name, true
 	}
 	if kernel.BootTime()-r.namesRead >= minGuess {
-		_ = r.readNames() // without it the names are those of before
+		_ = r.readNames() // after an error the old names stay
 		if name, sure = r.containerForSure(pid); sure {
 			return name, true
 		}

@@ -56,7 +56,7 @@ func (d target) read(pid uint32, fd int) string {
 	return d.call(pid, unix.SYS_READ, "", 1, uint64(fd))
 }
 
-// event decodes an event of a process's first thread. An exit is also that of its last one.
+// event decodes an event of a process with one thread.
 func (d target) event(kind kernel.Kind, pid, parent uint32) {
 	h := kernel.Head{Kind: uint8(kind), Pid: pid, Tid: pid, Parent: parent, Cgroup: 1}
 	if kind == kernel.KindExit {

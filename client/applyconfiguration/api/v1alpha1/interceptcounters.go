@@ -9,11 +9,11 @@ package v1alpha1
 // carrier replaces it. Carriers report them each second, and the operator writes them within about 12 s. What happened in the last
 // second or two of an intercept is missing.
 type InterceptCountersApplyConfiguration struct {
-	// connections to the port that the carrier accepted, whoever answered. InterceptRequests of the same port all count them. One
-	// connection may have many requests.
+	// connections counts those to the port that the carrier accepted. It does not matter who answered. Each InterceptRequest of the
+	// port counts all of them. One connection may have many requests.
 	Connections *int64 `json:"connections,omitempty"`
-	// matched counts what went to the client: requests, and connections that are relayed as a whole. A request counts when its first
-	// bytes are sent.
+	// matched counts requests that went to the client. A connection that is relayed as a whole counts as one. A request counts when its
+	// first bytes are sent.
 	Matched *int64 `json:"matched,omitempty"`
 	// passed counts what the carrier gave to the app: requests, and connections that are relayed as a whole. It includes failed
 	// requests and probes. InterceptRequests of the same port all count them.
