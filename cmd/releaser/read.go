@@ -99,7 +99,7 @@ func values(q *release.Request, dir string) (map[string]any, error) {
 		return nil, err
 	}
 	for i, from := range q.ValuesFrom {
-		document, err := os.ReadFile(filepath.Join(dir, strconv.Itoa(i), release.ValuesFile))
+		document, err := os.ReadFile(valuesPath(dir, i))
 		if errors.Is(err, fs.ErrNotExist) {
 			return nil, &problem{reason: release.ReasonValuesNotFound, retry: true, text: fmt.Sprintf(
 				"valuesFrom: %s does not exist in namespace %s: create it, or correct valuesFrom", from, q.Namespace)}
@@ -129,7 +129,7 @@ func hideSecrets(q *release.Request, dir string) {
 		if !from.Secret() {
 			continue
 		}
-		document, err := os.ReadFile(filepath.Join(dir, strconv.Itoa(i), release.ValuesFile))
+		document, err := os.ReadFile(valuesPath(dir, i))
 		if err != nil {
 			continue
 		}
@@ -137,6 +137,11 @@ func hideSecrets(q *release.Request, dir string) {
 			secrets.add(all)
 		}
 	}
+}
+
+// valuesPath returns the path of an entry of valuesFrom.
+func valuesPath(dir string, entry int) string {
+	return filepath.Join(dir, strconv.Itoa(entry), release.ValuesFile)
 }
 
 // parseValues reads a YAML document with values.

@@ -12,16 +12,13 @@ import (
 
 	sondev1 "github.com/sonde-operator/sonde/api/v1alpha1"
 	"github.com/sonde-operator/sonde/internal/operator/audit"
+	"github.com/sonde-operator/sonde/internal/operator/eventlimit"
 	"github.com/sonde-operator/sonde/internal/operator/metrics"
 	"github.com/sonde-operator/sonde/internal/wire/text"
 )
 
-const (
-	// maxPodEvents bounds the Events of one pass: the status names all Pods.
-	maxPodEvents = 10
-	// maxNote is below the limit of the API server, 1024 bytes.
-	maxNote = 1000
-)
+// maxPodEvents bounds the Events of one pass: the status names all Pods.
+const maxPodEvents = 10
 
 // recordEvents records changes of the status as Events and in the audit log. It runs after the status was written, so that no
 // later pass records the same change again.
@@ -51,7 +48,7 @@ func (r *Reconciler) recordEvents(ctx context.Context, before, capture sondev1.C
 	if hasFiles(capture) && status.Phase.Final() {
 		note += fmt.Sprintf("; fetch the files by: kubectl sonde download %s -n %s", r.Kind.Argument(capture.GetName()), capture.GetNamespace())
 	}
-	r.Recorder.Eventf(capture, nil, eventType, string(status.Phase), r.Kind.action, "%s: %s", reason, text.OneLine(note, maxNote))
+	r.Recorder.Eventf(capture, nil, eventType, string(status.Phase), r.Kind.action, "%s: %s", reason, text.OneLine(note, eventlimit.MaxNote))
 	if status.Phase.Final() {
 		metrics.Ended(status)
 		log.Info("Ended capture", audit.Key, audit.CaptureEnded, "phase", status.Phase, "reason", reason, "pods", status.Totals.Pods,

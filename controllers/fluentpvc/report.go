@@ -13,11 +13,12 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	sondev1 "github.com/sonde-operator/sonde/api/v1alpha1"
+	"github.com/sonde-operator/sonde/internal/operator/eventlimit"
 	"github.com/sonde-operator/sonde/internal/wire/text"
 )
 
-// maxNote is below the limit of the API server for Events, 1024 bytes.
-const maxNote = 1000
+// maxNote in bytes bounds messages, which become notes of Events.
+const maxNote = eventlimit.MaxNote
 
 // again returns when the next pass is due without an event; 0 means never.
 func (d result) again(o *observation) time.Duration {
@@ -48,7 +49,8 @@ func (d result) refusedDelay(o *observation) time.Duration {
 	return min(max(o.now.Sub(begin.Time)/5, minRefusedDelay), maxRefusedDelay)
 }
 
-// blockedDelay is a fifth of the time for which the sidecar has been down. A user can have any number of Pods that nobody may evict.
+// blockedDelay is how long the operator waits before it tries a refused eviction again: a fifth of the time for which the sidecar has been
+// down. It grows because a user can have any number of Pods whose evictions are refused.
 func blockedDelay(o *observation) time.Duration {
 	down := time.Duration(0)
 	if c := apimeta.FindStatusCondition(o.binding.Status.Conditions, sondev1.ConditionSidecarHealthy); c != nil {

@@ -20,6 +20,7 @@ import (
 	"github.com/sonde-operator/sonde/internal/operator/access"
 	"github.com/sonde-operator/sonde/internal/operator/audit"
 	"github.com/sonde-operator/sonde/internal/operator/ceiling"
+	"github.com/sonde-operator/sonde/internal/operator/eventlimit"
 	"github.com/sonde-operator/sonde/internal/operator/health"
 	"github.com/sonde-operator/sonde/internal/operator/stamp"
 	"github.com/sonde-operator/sonde/internal/wire/text"
@@ -132,8 +133,8 @@ func (r *Reconciler) verify(q *sondev1.InterceptRequest) (stamp.Claim, error) {
 	return stamp.Verify(r.Key, q.Namespace, sondev1.InterceptKind, &q.Spec, q.Annotations, q.CreationTimestamp.Time)
 }
 
-// maxNote of an Event is the API server's, and maxUser of the requester's name in it, in bytes.
-const maxNote, maxUser = 1024, 256
+// maxUser of the requester's name in an Event, in bytes.
+const maxUser = 256
 
 // event records an Event that says who intercepts what. It is the only trace of an intercept in the namespace after its deletion.
 func (r *Reconciler) event(q *request, kind, reason, message string) {
@@ -142,7 +143,7 @@ func (r *Reconciler) event(q *request, kind, reason, message string) {
 	if q.requester != "" {
 		note += " by " + text.OneLine(q.requester, maxUser)
 	}
-	r.Recorder.Eventf(q.InterceptRequest, nil, kind, reason, "Intercept", "%s", text.Ellipsis(note+": "+message, maxNote))
+	r.Recorder.Eventf(q.InterceptRequest, nil, kind, reason, "Intercept", "%s", text.Ellipsis(note+": "+message, eventlimit.MaxNote))
 }
 
 // transition records a change of phase, as an Event and in the audit log.

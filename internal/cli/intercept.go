@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"net"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -179,7 +180,7 @@ func (i *runningIntercept) report(r tunnel.Report) {
 		return
 	}
 	if more := len(r.Requests) - maxLines; more > 0 {
-		i.display.PrintLine(fmt.Sprintf("%d more requests", more))
+		i.display.PrintLine("requests before these: " + strconv.Itoa(more))
 		r.Requests = r.Requests[more:]
 	}
 	for _, request := range r.Requests {

@@ -45,7 +45,7 @@ func (r *RareRing) Fill() float64 {
 // it reads: these are for the next Read. Next reads those that the queue has no room for.
 func (r *RareRing) Read() error {
 	left := r.reader.AvailableBytes()
-	r.more = left > 0
+	r.more = false
 	if left == 0 {
 		return nil // a Read that finds nothing takes several system calls
 	}

@@ -13,23 +13,11 @@ import (
 
 // Events that are not due take bounded memory, and the others stay in the ring. All are read when they are due.
 func TestRareEventsThatAreNotDueTakeBoundedMemory(t *testing.T) {
-	privileged.Need(t)
 	const size, each = 512, 2048
-	m, err := ebpf.NewMap(&ebpf.MapSpec{Type: ebpf.RingBuf, MaxEntries: 2 << 20})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer m.Close()
-	write := writer(t, m, size)
-	reader, err := ringbuf.NewReader(m)
-	if err != nil {
-		t.Fatal(err)
-	}
-	r := &RareRing{reader: reader}
-	defer r.Close()
+	r, write := newRareRing(t, size)
 	written := 0
 	for range 4 * maxQueued / (each * size) {
-		if before := reader.AvailableBytes(); before == 0 { // else it would lose some
+		if before := r.reader.AvailableBytes(); before == 0 { // else it would lose some
 			write(each)
 			written += each
 		}
@@ -37,7 +25,7 @@ func TestRareEventsThatAreNotDueTakeBoundedMemory(t *testing.T) {
 			t.Fatal(err)
 		}
 		if got := len(r.queue) * size; got > maxQueued {
-			t.Fatalf("%d bytes in memory, %d in the ring", got, reader.AvailableBytes())
+			t.Fatalf("%d bytes in memory, %d in the ring", got, r.reader.AvailableBytes())
 		}
 	}
 	if written*size <= maxQueued {
@@ -64,22 +52,10 @@ func TestRareEventsThatAreNotDueTakeBoundedMemory(t *testing.T) {
 
 // Events that a full queue leaves in the ring follow on those in it, before the next Read: the caller has later events of other rings.
 func TestRareEventsThatFollowOnAFullQueue(t *testing.T) {
-	privileged.Need(t)
 	const size, each = 512, 2048
-	m, err := ebpf.NewMap(&ebpf.MapSpec{Type: ebpf.RingBuf, MaxEntries: 2 << 20})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer m.Close()
-	write := writer(t, m, size)
-	reader, err := ringbuf.NewReader(m)
-	if err != nil {
-		t.Fatal(err)
-	}
-	r := &RareRing{reader: reader}
-	defer r.Close()
+	r, write := newRareRing(t, size)
 	written := 0
-	for reader.AvailableBytes() == 0 {
+	for r.reader.AvailableBytes() == 0 {
 		write(each)
 		written += each
 		if err := r.Read(); err != nil {
@@ -97,6 +73,24 @@ func TestRareEventsThatFollowOnAFullQueue(t *testing.T) {
 	if read != written {
 		t.Errorf("%d of %d events were read", read, written)
 	}
+}
+
+// newRareRing returns a ring, and a function that has a program write records of size bytes to it.
+func newRareRing(t *testing.T, size int) (*RareRing, func(records int)) {
+	t.Helper()
+	privileged.Need(t)
+	m, err := ebpf.NewMap(&ebpf.MapSpec{Type: ebpf.RingBuf, MaxEntries: 2 << 20})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = m.Close() })
+	reader, err := ringbuf.NewReader(m)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := &RareRing{reader: reader}
+	t.Cleanup(func() { _ = r.Close() })
+	return r, writer(t, m, size)
 }
 
 // writer returns a function that has a program write records of size bytes to a ring.

@@ -14,6 +14,9 @@ import (
 	"k8s.io/utils/lru"
 )
 
+// MaxNote of an Event in bytes. The API server refuses more than 1024, and some callers add a reason.
+const MaxNote = 1000
+
 // Burst is how many Events a namespace may have at once: one for each Pod of a large capture.
 const Burst = 200
 
