@@ -116,8 +116,11 @@ func newStalled(t *testing.T, s *server, c *carrier) *stalled {
 		settings, ok := f.(*http2.SettingsFrame)
 		acknowledged = ok && settings.IsAck()
 	}
-	// The answer to this fills the connection.
 	if err := errors.Join(<-begun, st.WritePing(false, [8]byte{})); err != nil {
+		t.Fatal(err)
+	}
+	// The answer fills the connection from its first byte. Before that, the server would write other answers with it.
+	if _, err := io.ReadFull(far, make([]byte, 1)); err != nil {
 		t.Fatal(err)
 	}
 	return st
