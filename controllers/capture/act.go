@@ -63,6 +63,7 @@ func (r *Reconciler) act(ctx context.Context, capture sondev1.Capture, observed 
 	}
 	errs := inParallel(r.Parallelism, planned.stop, func(s stopping) error { return r.stopProbe(ctx, observed.secret, s) })
 	errs = append(errs, inParallel(r.Parallelism, planned.remove, func(job *slim.Job) error { return sweep.Delete(ctx, r.Client, job.Expand()) })...)
+	errs = append(errs, r.removeSurplus(ctx, capture, planned.surplus)...)
 	errs = append(errs, inParallel(r.Parallelism, planned.evict, func(p *podState) error { return r.evict(ctx, p) })...)
 	r.sweepNodes(ctx, capture, planned.sweep)
 	done := actions{jobs: map[types.UID]string{}, errs: map[types.UID]error{}, missing: map[types.UID]missingContainers{}}
@@ -75,6 +76,31 @@ func (r *Reconciler) act(ctx context.Context, capture sondev1.Capture, observed 
 		}
 	}
 	return done, errors.Join(errs...)
+}
+
+// removeSurplus deletes the Jobs of Pods that have another one, which the status names. The cache may be stale: it deletes none
+// if the status has changed, or if the other Job is gone.
+func (r *Reconciler) removeSurplus(ctx context.Context, capture sondev1.Capture, pods []*podState) []error {
+	if len(pods) == 0 {
+		return nil
+	}
+	if err := r.upToDate(ctx, capture); err != nil {
+		return []error{err}
+	}
+	return inParallel(r.Parallelism, pods, func(p *podState) error {
+		kept := p.job.Expand()
+		live, err := r.metadataOf(ctx, kept)
+		if err != nil || live.UID != kept.UID || live.DeletionTimestamp != nil {
+			return gone.Ignore(err)
+		}
+		for _, job := range p.surplus {
+			ctrl.LoggerFrom(ctx).Info("Deleting a second Job of a Pod", "Job", job.GetName(), "kept", kept.Name)
+			if err := sweep.Delete(ctx, r.Client, job.Expand()); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
 }
 
 // inParallel calls do for each item, up to workers at the same time, and returns the errors in the order of the items.

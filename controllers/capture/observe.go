@@ -74,6 +74,8 @@ type podState struct {
 	before   sondev1.PodResult
 	job      *slim.Job
 	agent    *slim.Pod
+	// surplus are the Pod's other Jobs (addJob).
+	surplus []*slim.Job
 	node     outcome.Node
 	// targetNode is set for a Pod that may get a Job now.
 	targetNode targetNode

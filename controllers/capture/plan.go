@@ -32,6 +32,7 @@ type plan struct {
 	create   []creation
 	stop     []stopping
 	remove   []*slim.Job
+	surplus  []*podState // Pods with more than one Job
 	evict    []*podState
 	sweep    []*podState // after their probes
 	cleanUp  bool        // delete all objects of the capture
@@ -165,6 +166,7 @@ func (planned *plan) planPod(capture sondev1.Capture, observed observation, p *p
 	planned.deleting = planned.deleting || v.Entry.Phase.Final() && !p.before.Phase.Final() && p.deleting()
 	planned.withdraws = planned.withdraws || withdraws(p, v)
 	planned.planNodeSweep(capture, p, &v)
+	planned.planSurplus(observed, p, &v)
 	switch {
 	case v.Entry.Phase.Final():
 	case v.Stop:
@@ -185,6 +187,18 @@ func (planned *plan) planPod(capture sondev1.Capture, observed observation, p *p
 		}
 	}
 	return v, true
+}
+
+// planSurplus plans that a Pod keeps one Job, which the status names before the others are deleted: two managers that act at the
+// same time then keep the same one.
+func (planned *plan) planSurplus(observed observation, p *podState, v *outcome.Verdict) {
+	switch {
+	case len(p.surplus) == 0:
+	case p.before.Job == p.job.GetName():
+		planned.surplus = append(planned.surplus, p)
+	default:
+		v.Again = observed.now
+	}
 }
 
 // planJob plans the Job of a Pod that has none, unless the Pod cannot or must not be captured.
@@ -283,6 +297,7 @@ func planFinal(capture sondev1.Capture, observed observation) plan {
 		v := outcome.Judge(observed.judgeInput(capture, p, ""), observed.now)
 		planned.entries = append(planned.entries, v.Entry)
 		planned.withdraws = planned.withdraws || withdraws(p, v)
+		planned.planSurplus(observed, p, &v)
 		if v.DeleteJob {
 			planned.remove = append(planned.remove, p.job)
 		}

@@ -64,6 +64,8 @@ type agent struct {
 	filesGone             bool // deleted with the Pod or its node, or by eviction
 	// excuse says why a complete result need not be in the status; empty if it must.
 	excuse string
+	// surplusSince is when the Pod was first seen to have another Job too.
+	surplusSince time.Time
 }
 
 // isComplete reports whether the probe ended as requested, with a complete account.

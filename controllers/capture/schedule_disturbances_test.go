@@ -34,7 +34,7 @@ func (s *schedule) request(name string) *captureTruth {
 			pc.Spec.FollowPods = new(false)
 		}
 	}
-	c := &captureTruth{key: client.ObjectKeyFromObject(pc), jobs: map[types.UID]int{}, removed: map[types.UID]int{}}
+	c := &captureTruth{key: client.ObjectKeyFromObject(pc), jobs: map[types.UID]int{}, removed: map[types.UID]int{}, created: map[creator]int{}}
 	claim := stamp.Claim{Requester: access.Requester{Username: "alice"}, TargetNamespaceUID: string(ns.GetUID()), IssuedAt: s.clock.Now()}
 	annotations, err := stamp.Sign(scheduleKey, pc.Namespace, pc.KindName(), pc.Spec, claim)
 	if err != nil {

@@ -1,6 +1,7 @@
 package capture
 
 import (
+	"math/rand/v2"
 	"slices"
 	"time"
 
@@ -12,6 +13,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	sondev1 "github.com/sonde-operator/sonde/api/v1alpha1"
+	"github.com/sonde-operator/sonde/internal/naming"
 	"github.com/sonde-operator/sonde/internal/operator/podwatch"
 	"github.com/sonde-operator/sonde/internal/operator/target"
 	"github.com/sonde-operator/sonde/internal/wire/account"
@@ -29,6 +31,7 @@ func (s *schedule) afterWrite(m *replica, verb string, key memapi.Key, err error
 		s.checkCreated(m, key, there)
 		if job, ok := there.(*batchv1.Job); ok {
 			s.newAgent(job)
+			s.createLate(job)
 		}
 	case key.Kind == "PacketCapture" && there != nil:
 		s.checkStatus(m, there.(*sondev1.PacketCapture))
@@ -51,8 +54,10 @@ func (s *schedule) checkCreated(m *replica, key memapi.Key, o client.Object) {
 	}
 	pod := types.UID(job.Labels[sondev1.LabelTargetPodUID])
 	c.jobs[pod]++
-	// A process that is no longer the leader, but does not know that yet, may create one under a name that was taken before.
-	if n := c.jobs[pod] - c.removed[pod]; n > 1 && m == s.leader {
+	// Two managers may use different names: each takes the first that is free (checkSurplus).
+	by := creator{pod, m}
+	c.created[by]++
+	if c.created[by]-c.removed[pod] > 1 {
 		s.Fail("%s is Job number %d for Pod %s of capture %s, and others deleted only %d", key, c.jobs[pod], pod, c.uid, c.removed[pod])
 	}
 }
@@ -79,10 +84,63 @@ func (s *schedule) checkDeleted(m *replica, o client.Object) {
 		return
 	}
 	a := s.agentOf(job.UID)
+	if s.others(a) > 0 {
+		s.excuse(a, "the Pod has another Job")
+		c.removed[a.target]++
+		return
+	}
 	e := s.entryOf(a)
 	kept := e == nil || !e.Phase.Final() || e.Phase == sondev1.PhaseCompleted // other verdicts have no result to keep
 	if a.isComplete() && !a.filesGone && a.excuse == "" && kept && s.clock.Now().Before(a.endedAt.Add(a.retain-time.Second)) {
 		s.Fail("%s deletes %s, whose complete result must be kept until %s", m, a.jobKey, a.endedAt.Add(a.retain).Sub(dawn))
+	}
+}
+
+// createLate sometimes creates a second Job, as a manager does that has lost its lead and found the first name taken.
+func (s *schedule) createLate(job *batchv1.Job) {
+	// From a source of its own: the seeds that once found bugs must go on as before.
+	if own := rand.New(rand.NewPCG(s.seed, 1000+uint64(len(s.agents)))); s.calm || s.faults == 0 || own.IntN(25) > 0 {
+		return
+	}
+	late := job.DeepCopy()
+	late.ObjectMeta = metav1.ObjectMeta{
+		Namespace: job.Namespace, Name: job.Name + "-" + naming.Short(types.UID(job.Labels[sondev1.LabelUID])), Labels: job.Labels, Annotations: job.Annotations,
+	}
+	if s.api.Create(late) != nil {
+		return
+	}
+	s.Trace("a former leader creates %s", s.api.KeyOf(late))
+	s.events++
+	s.newAgent(late)
+}
+
+// others returns how many other Jobs a Pod has for its capture.
+func (s *schedule) others(a *agent) int {
+	n := 0
+	for _, job := range memapi.Of[*batchv1.Job](s.api.Objects, "Job") {
+		if b := s.agentOf(job.UID); b != nil && b != a && b.capture == a.capture && b.target == a.target {
+			n++
+		}
+	}
+	return n
+}
+
+// surplusTime is how long a Pod may have two Jobs.
+const surplusTime = 10 * time.Second
+
+// checkSurplus checks at rest that no Pod has two Jobs for long.
+func (s *schedule) checkSurplus() {
+	for _, a := range s.agents {
+		c := s.truth(a.capture)
+		job := s.api.Objects[a.jobKey]
+		switch {
+		case c == nil || s.live(c) == nil || job == nil || job.GetUID() != a.job || s.others(a) == 0:
+			a.surplusSince = time.Time{}
+		case a.surplusSince.IsZero():
+			a.surplusSince = s.clock.Now()
+		case s.clock.Since(a.surplusSince) > surplusTime:
+			s.Fail("Pod %s has had two Jobs since %s, one is %s", a.target, a.surplusSince.Sub(dawn), a.jobKey)
+		}
 	}
 }
 
@@ -168,6 +226,9 @@ func (s *schedule) checkRunningProbes(m *replica, c *captureTruth, before, now *
 		i := slices.IndexFunc(now.Pods, func(e sondev1.PodResult) bool { return e.UID == string(a.target) })
 		pod, ok := s.podOf(a)
 		if a.capture != c.uid || i < 0 || !now.Pods[i].Phase.Final() || c.cutOff || !ok || pod.DeletionTimestamp != nil {
+			continue
+		}
+		if job := now.Pods[i].Job; job != "" && job != a.jobKey.Name { // it is the Pod's second Job
 			continue
 		}
 		final := before != nil && slices.ContainsFunc(before.Pods, func(e sondev1.PodResult) bool { return e.UID == string(a.target) && e.Phase.Final() })

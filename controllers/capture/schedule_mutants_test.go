@@ -45,6 +45,14 @@ func TestSchedulesFindBugs(t *testing.T) {
 		"nothing is swept": {mutate: func(m *replica) {
 			m.r.Sweeper.Client = memapi.Mutant{Client: m.client(false), OnDelete: func(context.Context, client.Client, client.Object) error { return nil }}
 		}, want: "is still there"},
+		"a second Job stays": {mutate: func(m *replica) {
+			m.r.Client = memapi.Mutant{Client: m.client(false), OnDelete: func(ctx context.Context, c client.Client, o client.Object) error {
+				if a := m.s.agentOf(o.GetUID()); a != nil && m.s.others(a) > 0 {
+					return nil
+				}
+				return c.Delete(ctx, o)
+			}}
+		}, want: "has had two Jobs"},
 		"objects are swept by name and not by UID": {mutate: func(m *replica) {
 			m.r.Sweeper.Live = memapi.Mutant{
 				Client: m.client(true),

@@ -88,8 +88,15 @@ type captureTruth struct {
 	jobs      map[types.UID]int
 	// removed counts Jobs that were not deleted by the manager.
 	removed map[types.UID]int
+	created map[creator]int
 	last    *sondev1.CaptureStatus
 	patches int
+}
+
+// creator is a manager that creates Jobs for a Pod.
+type creator struct {
+	pod types.UID
+	m   *replica
 }
 
 func newSchedule(t *testing.T, seed uint64) *schedule {
@@ -319,6 +326,7 @@ func (s *schedule) rest() {
 	end := s.clock.Now().Add(3 * time.Hour)
 	for s.clock.Now().Before(end) {
 		s.settle()
+		s.checkSurplus()
 		if s.Broken != "" {
 			return
 		}
