@@ -76,7 +76,7 @@ type podState struct {
 	agent    *slim.Pod
 	// surplus are the Pod's other Jobs (addJob).
 	surplus []*slim.Job
-	node     outcome.Node
+	node    outcome.Node
 	// targetNode is set for a Pod that may get a Job now.
 	targetNode targetNode
 	// refusal says why the Job has no Pod.
