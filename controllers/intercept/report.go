@@ -158,7 +158,7 @@ func clientCondition(q *request, o *observation, set func(string, metav1.Conditi
 	case ok && route.Connected:
 		set(sondev1.ConditionClientConnected, metav1.ConditionTrue, sondev1.ReasonClientConnected, "the developer's machine is connected")
 		return true
-	case ok && !route.Heartbeat.IsZero():
+	case q.Status.Heartbeat != nil: // perhaps of a Stowaway before this one
 		set(sondev1.ConditionClientConnected, metav1.ConditionFalse, sondev1.ReasonClientLost, "the developer's machine does not answer; the app answers requests")
 	default:
 		set(sondev1.ConditionClientConnected, metav1.ConditionFalse, sondev1.ReasonClientAwaited,
