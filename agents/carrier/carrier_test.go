@@ -396,7 +396,7 @@ func TestSteerer(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			pod := &fakePod{}
-			s := steerer{steer: pod.Steer, log: slog.New(slog.DiscardHandler), on: map[uint16]bool{}, until: map[uint16]time.Time{}}
+			s := steerer{steer: pod.Steer, log: slog.New(slog.DiscardHandler), on: map[uint16]bool{}, unsure: map[uint16]bool{}, until: map[uint16]time.Time{}}
 			r := &routing{}
 			for i, step := range steps {
 				pod.fail = nil
@@ -415,6 +415,30 @@ func TestSteerer(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// TestSteeringWithoutAnAnswer: a port that the opener steers, but too late for an answer, is given back when its route is gone. Otherwise the
+// carrier would get its connections for ever, even when it is full.
+func TestSteeringWithoutAnAnswer(t *testing.T) {
+	live := whole("a")
+	live.Port = 80
+	steered := map[uint16]bool{}
+	late := errors.New("no answer")
+	steer := func(_ context.Context, port uint16, on bool) error {
+		steered[port] = on
+		return late
+	}
+	s := steerer{steer: steer, log: slog.New(slog.DiscardHandler), on: map[uint16]bool{}, unsure: map[uint16]bool{}, until: map[uint16]time.Time{}}
+	now := time.Unix(1000, 0)
+	r := compile(t.Context(), &tunnel.Table{Routes: []tunnel.TableRoute{live}}, &routing{}, s.log)
+	s.update(t.Context(), r, now)
+	if !steered[80] || len(s.ports()) > 0 {
+		t.Fatalf("steered %v, known are %v", steered, s.ports())
+	}
+	late = nil
+	if next := s.update(t.Context(), &routing{}, now); steered[80] || !next.IsZero() {
+		t.Errorf("steered %v without a route, next %v", steered, next)
 	}
 }
 

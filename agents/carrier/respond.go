@@ -29,6 +29,7 @@ func (c *conn) respond(up *upstream) {
 		}
 		for next := again; next != more && out.len() > 0; {
 			if next = c.relay(up, &out); next == stop {
+				up.stopped(&out)
 				return
 			}
 		}

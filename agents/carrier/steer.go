@@ -23,6 +23,8 @@ type steerer struct {
 	mu sync.Mutex
 	// on has the ports that are steered.
 	on map[uint16]bool
+	// unsure has ports whose last request had no good answer. The opener may have done it or not.
+	unsure map[uint16]bool
 	// until has the end of the grace period of steered ports without a live route.
 	until map[uint16]time.Time
 	// full: the carrier has no room for more connections.
@@ -40,6 +42,7 @@ func (s *steerer) update(ctx context.Context, r *routing, now time.Time) time.Ti
 		}
 	}
 	ports := maps.Clone(s.on)
+	maps.Copy(ports, s.unsure)
 	for port := range r.ports {
 		ports[port] = true
 	}
@@ -48,15 +51,17 @@ func (s *steerer) update(ctx context.Context, r *routing, now time.Time) time.Ti
 		if !until.IsZero() {
 			sooner(until)
 		}
-		if want == s.on[port] {
+		if want == s.on[port] && !s.unsure[port] {
 			continue
 		}
 		if err := s.request(ctx, port, want); err != nil {
 			s.log.Warn("Steering a port failed", "port", port, "on", want, "error", err)
+			s.unsure[port] = true
 			sooner(now.Add(steerRetry))
 			continue
 		}
 		s.log.Info("Steering a port", "port", port, "on", want)
+		delete(s.unsure, port)
 		if want {
 			s.on[port] = true
 		} else {

@@ -42,6 +42,14 @@ func (u *upstream) leave() {
 	time.AfterFunc(lingerTime, func() { _ = u.Close() })
 }
 
+// stopped ends a client's stream at once if the client goes on, as TCP does for a peer that has gone. No one reads what it sends, so that
+// would fill a window of memory that relieve does not know. The conn has left the stream or has closed it, so that the stream ends soon.
+func (u *upstream) stopped(rest *buffer) {
+	if !u.app() && (rest.len() > 0 || rest.fill(u) == nil) {
+		_ = u.Close()
+	}
+}
+
 func (u *upstream) Read(b []byte) (int, error) {
 	if u.route == nil {
 		return u.duplex.Read(b)

@@ -59,6 +59,8 @@ type Reconciler struct {
 	// Limits bound the carriers of a request and of a node, as they bound probes.
 	Limits ceiling.Limits
 
+	// began is when the first pass began.
+	began time.Time
 	// previous has the requests of the last pass, by UID.
 	previous map[types.UID]*request
 	memory   memory
@@ -110,6 +112,7 @@ func (r *Reconciler) remember(ctx context.Context, o *observation) {
 	}
 	for _, gone := range before {
 		if gone.Ended() {
+			r.transition(ctx, gone) // does nothing if it is recorded
 			continue
 		}
 		gone.updateCounters(o.status)     // act has ended its route since, so they are the last ones
@@ -147,8 +150,9 @@ func (r *Reconciler) event(q *request, kind, reason, message string) {
 }
 
 // transition records a change of phase, as an Event and in the audit log.
-func (r *Reconciler) transition(ctx context.Context, q *request, before sondev1.InterceptPhase) {
-	now := q.Status.Phase
+func (r *Reconciler) transition(ctx context.Context, q *request) {
+	before, now := q.recorded, q.Status.Phase
+	q.recorded = now
 	if before == "" && q.requester != "" {
 		q.audit(ctx, "Observed new InterceptRequest", audit.RequestAdmitted)
 	}

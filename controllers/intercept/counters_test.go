@@ -85,7 +85,8 @@ func TestCountersOfRemovedPods(t *testing.T) {
 		{"without an answer of Stowaway", nil, nil, map[string]int64{"web-2": 2, "web-3": 3, "removed": 10}},
 		{"Stowaway is new", nil, counting(nil), map[string]int64{"web-2": 2, "web-3": 3, "removed": 10}},
 		{"another goes", func() { q.pods = all[2:] }, counting(map[string]uint64{"web-3": 4}), map[string]int64{"web-3": 4, "removed": 12}},
-		{"the Pods cannot be read", func() { q.readError, q.pods = "no answer", nil }, counting(map[string]uint64{"web-3": 4}), map[string]int64{"removed": 12}},
+		{"the Pods cannot be read", func() { q.readError, q.pods = "no answer", nil }, counting(map[string]uint64{"web-3": 4}), map[string]int64{"web-3": 4, "removed": 12}},
+		{"they still cannot, and its carrier was removed", nil, counting(nil), map[string]int64{"web-3": 4, "removed": 12}},
 		{"they can again", func() { q.readError, q.pods = "", all[2:] }, counting(map[string]uint64{"web-3": 4}), map[string]int64{"web-3": 4, "removed": 12}},
 		{"the end", func() { q.expires = noon }, nil, map[string]int64{"web-3": 4, "removed": 12}},
 	} {

@@ -52,6 +52,8 @@ type request struct {
 	expires time.Time
 	// refusal is the reason why it may never run again, with a message; empty if it may run.
 	refusal, message string
+	// recorded is the phase in the last Event and audit record.
+	recorded sondev1.InterceptPhase
 	// readError says why rights or target could not be read in this pass. Then the reading is an earlier pass's.
 	readError string
 	reading
@@ -149,6 +151,9 @@ func (r *Reconciler) observe(ctx context.Context) (*observation, error) {
 		return nil, wrap("list InterceptRequests", err)
 	}
 	now := r.Clock.Now()
+	if r.began.IsZero() {
+		r.began = now
+	}
 	resolved := map[workload]target.Workload{} // many requests may have one target, which may have thousands of Pods
 	for i := range list.Items {
 		if list.Items[i].Ended() || !list.Items[i].DeletionTimestamp.IsZero() {
@@ -158,10 +163,7 @@ func (r *Reconciler) observe(ctx context.Context) (*observation, error) {
 		q.at = now
 		if err := r.observeRequest(ctx, q, resolved); err != nil {
 			o.failed = errors.Join(o.failed, fmt.Errorf("InterceptRequest %s/%s: %w", q.Namespace, q.Name, err))
-			q.readError, q.reading = err.Error(), reading{}
-			if before := r.previous[q.UID]; before != nil {
-				q.reading = before.reading
-			}
+			q.readError, q.reading = err.Error(), r.lastReading(ctx, q, resolved)
 			if now.Sub(q.at) > maxReadingAge {
 				q.pods = nil // for example, the right has not been reviewed for so long
 			}
@@ -179,6 +181,47 @@ func (r *Reconciler) observe(ctx context.Context) (*observation, error) {
 	return o, nil
 }
 
+// lastReading returns what was last read for a request that cannot be read now. If this manager has read nothing of it, that is what the
+// one before has left in the status, as if it had been read when this manager began. A namespace that was made anew has Pods with other UIDs.
+func (r *Reconciler) lastReading(ctx context.Context, q *request, resolved map[workload]target.Workload) reading {
+	if before := r.previous[q.UID]; before != nil {
+		return before.reading
+	}
+	last := reading{at: r.began, requester: q.requester}
+	known := map[types.UID]bool{}
+	for i := range q.Status.Pods {
+		known[types.UID(q.Status.Pods[i].UID)] = true
+	}
+	if len(known) == 0 {
+		return last
+	}
+	found, err := r.resolve(ctx, q, resolved)
+	if err != nil {
+		return last // the error is that of this pass, or another one
+	}
+	last.targetFound = found.Found
+	for _, pod := range found.Pods {
+		if known[pod.GetUID()] {
+			last.pods = append(last.pods, pod)
+		}
+	}
+	return last
+}
+
+// resolve reads the target of a request, once in a pass.
+func (r *Reconciler) resolve(ctx context.Context, q *request, resolved map[workload]target.Workload) (target.Workload, error) {
+	namespace, ref := q.AgentTarget()
+	found, ok := resolved[workload{namespace, ref}]
+	if ok {
+		return found, nil
+	}
+	found, err := target.ResolveCached(ctx, r.Client, namespace, ref)
+	if err == nil {
+		resolved[workload{namespace, ref}] = found
+	}
+	return found, err
+}
+
 func (r *Reconciler) observeRequest(ctx context.Context, q *request, resolved map[workload]target.Workload) error {
 	after, err := duration.Parse(q.Spec.ExpiresAfter)
 	if err != nil {
@@ -188,13 +231,9 @@ func (r *Reconciler) observeRequest(ctx context.Context, q *request, resolved ma
 	if err := r.admit(ctx, q); err != nil || q.refusal != "" {
 		return err
 	}
-	namespace, ref := q.AgentTarget()
-	found, ok := resolved[workload{namespace, ref}]
-	if !ok {
-		if found, err = target.ResolveCached(ctx, r.Client, namespace, ref); err != nil {
-			return err
-		}
-		resolved[workload{namespace, ref}] = found
+	found, err := r.resolve(ctx, q, resolved)
+	if err != nil {
+		return err
 	}
 	q.targetFound, q.pods = found.Found, found.Pods
 	return nil

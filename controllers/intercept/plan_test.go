@@ -261,6 +261,11 @@ func TestStatus(t *testing.T) {
 			reasons: map[string]string{"ClientConnected": "ClientLost", "Intercepted": "ClientLost"},
 			message: "the app answers until the developer's machine returns",
 		},
+		"lost, and Stowaway is new": {
+			before: sondev1.InterceptLost, change: func(q *request) { q.Status.Heartbeat = new(metav1.NewTime(noon)) },
+			status: &tunnel.Status{Routes: map[string]tunnel.RouteStatus{"uid-a": {}}, Carriers: live(false).Carriers}, phase: sondev1.InterceptLost,
+			reasons: map[string]string{"ClientConnected": "ClientLost", "Intercepted": "ClientLost"},
+		},
 		"the carrier is first": {
 			status: &tunnel.Status{Routes: map[string]tunnel.RouteStatus{"uid-a": {}}, Carriers: live(false).Carriers}, phase: sondev1.InterceptPending,
 			reasons: map[string]string{"ClientConnected": "ClientAwaited", "Intercepted": "ClientAwaited"},

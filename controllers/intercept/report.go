@@ -34,16 +34,18 @@ func (r *Reconciler) report(ctx context.Context, o *observation, p *plan, done *
 	var errs []error
 	for _, q := range o.requests {
 		before := q.DeepCopy()
+		q.recorded = before.Status.Phase
+		if last := r.previous[q.UID]; last != nil {
+			q.recorded = last.recorded // a status may have been written without an answer
+		}
 		statusOf(q, o, p, done, now)
-		if !worthWriting(&before.Status, &q.Status, now) {
-			continue
+		if worthWriting(&before.Status, &q.Status, now) {
+			if err := pass.PatchStatus(ctx, r.Client, q.InterceptRequest, before, &before.Status, &q.Status, fieldOwner); err != nil {
+				errs = append(errs, fmt.Errorf("InterceptRequest %s/%s: %w", q.Namespace, q.Name, err))
+				continue
+			}
 		}
-		err := pass.PatchStatus(ctx, r.Client, q.InterceptRequest, before, &before.Status, &q.Status, fieldOwner)
-		if err != nil {
-			errs = append(errs, fmt.Errorf("InterceptRequest %s/%s: %w", q.Namespace, q.Name, err))
-			continue
-		}
-		r.transition(ctx, q, before.Status.Phase)
+		r.transition(ctx, q)
 	}
 	return errors.Join(errs...)
 }
@@ -156,7 +158,7 @@ func clientCondition(q *request, o *observation, set func(string, metav1.Conditi
 	case ok && route.Connected:
 		set(sondev1.ConditionClientConnected, metav1.ConditionTrue, sondev1.ReasonClientConnected, "the developer's machine is connected")
 		return true
-	case ok && !route.Heartbeat.IsZero():
+	case q.Status.Heartbeat != nil: // perhaps of a Stowaway before this one
 		set(sondev1.ConditionClientConnected, metav1.ConditionFalse, sondev1.ReasonClientLost, "the developer's machine does not answer; the app answers requests")
 	default:
 		set(sondev1.ConditionClientConnected, metav1.ConditionFalse, sondev1.ReasonClientAwaited,
@@ -189,9 +191,10 @@ func (p *plan) routedPods(q *request, s *tunnel.Status) map[string]bool {
 // others: the reason that they wait for the client, or that their carriers start.
 func podEntries(q *request, o *observation, p *plan, done *actions, connected bool) (active int, reason string) {
 	s := &q.Status
+	before := s.Pods
 	last := map[string]sondev1.InterceptCounters{} // of the Pods in the status, by UID
-	for i := range s.Pods {
-		last[s.Pods[i].UID] = s.Pods[i].InterceptCounters
+	for i := range before {
+		last[before[i].UID] = before[i].InterceptCounters
 	}
 	s.Pods, reason = nil, sondev1.ReasonCarriersStarting
 	routed := p.routedPods(q, o.status)
@@ -209,13 +212,29 @@ func podEntries(q *request, o *observation, p *plan, done *actions, connected bo
 			s.Pods = append(s.Pods, e)
 		}
 	}
-	if q.readError != "" {
-		return active, reason // the Pods may still exist
-	}
-	for uid, counters := range last {
-		s.RemovedPods = new(sum(s.RemovedPods, new(q.reported(o.status, uid, counters))))
+	for i := range before {
+		if counters, left := last[before[i].UID]; left {
+			before[i].InterceptCounters = q.reported(o.status, before[i].UID, counters)
+			q.drop(before[i])
+		}
 	}
 	return active, reason
+}
+
+// notRead is the message of Pods that are not intercepted, because nothing could be read of their request for too long.
+const notRead = "rights and target could not be read"
+
+// drop handles a Pod of the status that the target no longer has. If the target could not be read, the Pod may still exist.
+func (q *request) drop(e sondev1.InterceptPod) {
+	s := &q.Status
+	if q.readError == "" {
+		s.RemovedPods = new(sum(s.RemovedPods, &e.InterceptCounters))
+		return
+	}
+	e.Active, e.Message = false, notRead
+	if len(s.Pods) < maxPods {
+		s.Pods = append(s.Pods, e)
+	}
 }
 
 // clientMissing says what Pods wait for whose carriers are ready, while the client is not connected.
@@ -343,10 +362,8 @@ func (c *carrier) waiting() string {
 	return carrierStarting
 }
 
-// podsCondition sets the condition Intercepted. active is the number of Pods that are intercepted, also of those that the status does not
-// list. waiting is the reason if others will be.
-func podsCondition(q *request, active int, waiting string, set func(string, metav1.ConditionStatus, string, string)) {
-	problem, excluded := "", 0
+// podProblems returns the first message of a Pod, and how many Pods can have no carrier.
+func podProblems(q *request) (problem string, excluded int) {
 	for i := range q.Status.Pods {
 		e := &q.Status.Pods[i]
 		if problem == "" && e.Message != "" {
@@ -356,9 +373,18 @@ func podsCondition(q *request, active int, waiting string, set func(string, meta
 			excluded++
 		}
 	}
+	return problem, excluded
+}
+
+// podsCondition sets the condition Intercepted. active is the number of Pods that are intercepted, also of those that the status does not
+// list. waiting is the reason if others will be.
+func podsCondition(q *request, active int, waiting string, set func(string, metav1.ConditionStatus, string, string)) {
+	problem, excluded := podProblems(q)
 	all, listed := len(q.pods), len(q.Status.Pods)
 	counted := fmt.Sprintf("%d of %d Pods are intercepted", active, all)
 	switch {
+	case q.readError != "" && all == 0:
+		set(sondev1.ConditionIntercepted, metav1.ConditionFalse, sondev1.ReasonNotChecked, notRead+", so no Pod is intercepted")
 	case !q.targetFound:
 		set(sondev1.ConditionIntercepted, metav1.ConditionFalse, sondev1.ReasonTargetNotFound, "the target does not exist; it is intercepted when it does")
 	case all == 0:

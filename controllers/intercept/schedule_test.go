@@ -77,6 +77,8 @@ type simulated struct {
 	state    tunnel.State
 	// running has the keys of carriers that run, by their Jobs' UIDs.
 	running map[types.UID]tunnel.PublicKey
+	// lost: the clients are not connected.
+	lost bool
 }
 
 func (e *simulated) Close() {}
@@ -118,7 +120,7 @@ func (e *simulated) Status(_ context.Context, o *stowawayObjects) (*tunnel.Statu
 	}
 	status := &tunnel.Status{Generation: e.state.Generation, Routes: map[string]tunnel.RouteStatus{}, Carriers: map[string]tunnel.CarrierStatus{}}
 	for _, r := range e.state.Routes {
-		status.Routes[r.ID] = tunnel.RouteStatus{Connected: true, Heartbeat: e.s.clock.Now()}
+		status.Routes[r.ID] = tunnel.RouteStatus{Connected: !e.lost, Heartbeat: e.s.clock.Now()}
 	}
 	for _, c := range e.state.Carriers {
 		connected := false

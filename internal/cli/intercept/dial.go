@@ -58,8 +58,8 @@ type ProxyError struct {
 	Message string
 }
 
-// Final reports that another try would be refused, too.
-func (e *ProxyError) Final() bool {
+// Denied reports that the API server does not know the user, or that the user lacks the right.
+func (e *ProxyError) Denied() bool {
 	return e.Code == http.StatusForbidden || e.Code == http.StatusUnauthorized
 }
 

@@ -12,6 +12,7 @@ import (
 	"net/http/httptest"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"k8s.io/client-go/rest"
@@ -145,12 +146,12 @@ func TestTunnel(t *testing.T) {
 
 func TestRefusedUpgrades(t *testing.T) {
 	for name, tc := range map[string]struct {
-		code      int
-		body      string
-		want      string
-		wantFinal bool
+		code       int
+		body       string
+		want       string
+		wantDenied bool
 	}{
-		"no right":   {code: 403, body: `{"kind":"Status","message":"User cannot get services/proxy"}`, want: "User cannot get services/proxy\n", wantFinal: true},
+		"no right":   {code: 403, body: `{"kind":"Status","message":"User cannot get services/proxy"}`, want: "User cannot get services/proxy\n", wantDenied: true},
 		"no Service": {code: 404, body: `{"kind":"Status","message":"services not found"}`, want: "check Deployment sonde-stowaway"},
 		"not ready":  {code: 503, body: `{"kind":"Status","message":"no endpoints"}`, want: "no endpoints: the cluster's end of the tunnel is not ready"},
 		"a proxy":    {code: 407, body: "<html>", want: "the tunnel is refused with status 407: <html>"},
@@ -169,7 +170,7 @@ func TestRefusedUpgrades(t *testing.T) {
 			}
 			_, err = d.Dial(t.Context(), newIdentity(t), "key")
 			refused, ok := errors.AsType[*ProxyError](err)
-			if !ok || refused.Final() != tc.wantFinal || !strings.Contains(err.Error(), tc.want) {
+			if !ok || refused.Denied() != tc.wantDenied || !strings.Contains(err.Error(), tc.want) {
 				t.Errorf("error %v, want %q", err, tc.want)
 			}
 		})
@@ -195,5 +196,40 @@ func TestRedirectedUpgrade(t *testing.T) {
 	case got := <-asked:
 		t.Errorf("another server is asked, with %q", got)
 	default:
+	}
+}
+
+// TestTemporaryRefusal: a tunnel goes on after a refusal of the API server, unless it is refused again and again.
+func TestTemporaryRefusal(t *testing.T) {
+	lost, refused := errors.New("no network"), &ProxyError{Code: http.StatusUnauthorized, Message: "the token has expired"}
+	for name, tc := range map[string]struct {
+		answers []error
+		want    error
+	}{
+		"once":         {[]error{refused}, nil},
+		"now and then": {[]error{refused, refused, lost, refused, refused}, nil},
+		"each time":    {[]error{lost, refused, refused, refused}, refused},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				ctx, cancel := context.WithCancel(t.Context())
+				dials := 0
+				tun := &Tunnel{
+					Key: func() tunnel.PublicKey { return "" }, OnChange: func(error) {},
+					Dial: func(context.Context, tunnel.PublicKey) (net.Conn, error) {
+						if dials == len(tc.answers) {
+							cancel()
+							return nil, ctx.Err()
+						}
+						dials++
+						return nil, tc.answers[dials-1]
+					},
+				}
+				if err := tun.Run(ctx); !errors.Is(err, tc.want) || dials != len(tc.answers) {
+					t.Errorf("after %d dials of %d: %v, want %v", dials, len(tc.answers), err, tc.want)
+				}
+				cancel()
+			})
+		})
 	}
 }

@@ -36,9 +36,13 @@ var (
 // settled is how long a connection must last to have been good: Stowaway refuses a key after the client's part of the handshake.
 const settled = time.Second
 
-// Run connects again and again until ctx ends, or another try would be refused, too. Then it returns the refusal.
+// maxRefusals in a row end the tunnel. One may be temporary: an API server that has just started may not know all rights, and a plugin for
+// credentials may replace an expired token only after it was refused.
+const maxRefusals = 3
+
+// Run connects again and again until ctx ends, or more tries would be refused, too. Then it returns the refusal.
 func (t *Tunnel) Run(ctx context.Context) error {
-	pause := firstPause
+	pause, refusals := firstPause, 0
 	for {
 		conn, err := t.Dial(ctx, t.Key())
 		if err == nil {
@@ -54,7 +58,12 @@ func (t *Tunnel) Run(ctx context.Context) error {
 		if ctx.Err() != nil {
 			return nil //nolint:nilerr // the end was asked for
 		}
-		if refused, ok := errors.AsType[*ProxyError](err); ok && refused.Final() {
+		if refused, ok := errors.AsType[*ProxyError](err); ok && refused.Denied() {
+			refusals++
+		} else {
+			refusals = 0
+		}
+		if refusals == maxRefusals {
 			return err
 		}
 		t.OnChange(err)
