@@ -86,7 +86,7 @@ func (a *attempt) bring(ctx context.Context) release.Report {
 	}
 	a.ours = true
 	if err := a.interrupted(); err != nil {
-		return failed(err)
+		return failedRelease(ctx, err) // an uninstallation may have deleted some objects
 	}
 	history, err := a.history()
 	if err != nil {

@@ -6,6 +6,7 @@ package main
 import (
 	"context"
 	"fmt"
+	"io"
 	"log/slog"
 	"os"
 	"os/signal"
@@ -13,18 +14,38 @@ import (
 	"time"
 
 	"k8s.io/cli-runtime/pkg/genericclioptions"
+	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/leaderelection"
 
 	"github.com/sonde-operator/sonde/internal/wire/release"
 )
 
 func main() {
-	slog.SetDefault(slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{ReplaceAttr: secrets.hideAttr})))
+	logTo(os.Stderr)
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM, os.Interrupt)
 	defer stop()
 	if err := run(ctx); err != nil {
 		fmt.Fprintln(os.Stderr, "releaser:", err)
 		os.Exit(1) //nolint:gocritic // the process ends, and its signal handler with it
+	}
+}
+
+// logTo sets the log. It hides secrets, also in warnings of the API server: a policy may quote an object that it warns of.
+func logTo(w io.Writer) {
+	slog.SetDefault(slog.New(slog.NewTextHandler(w, &slog.HandlerOptions{ReplaceAttr: secrets.hideAttr})))
+	rest.SetDefaultWarningHandler(warnings{})
+}
+
+// warningCode is the only one that the API server sends: a persistent warning (RFC 7234, section 5.5).
+const warningCode = 299
+
+// warnings logs those of the API server.
+type warnings struct{}
+
+// HandleWarningHeader implements rest.WarningHandler.
+func (warnings) HandleWarningHeader(code int, _, text string) {
+	if code == warningCode && text != "" {
+		slog.Warn("Received a warning of the API server", "text", text)
 	}
 }
 

@@ -8,6 +8,8 @@ import (
 	"errors"
 	"flag"
 	"fmt"
+	"io"
+	"log/slog"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -21,14 +23,21 @@ import (
 	"helm.sh/helm/v4/pkg/action"
 	"helm.sh/helm/v4/pkg/chart/common"
 	"helm.sh/helm/v4/pkg/chart/loader/archive"
+	chartv2 "helm.sh/helm/v4/pkg/chart/v2"
+	"helm.sh/helm/v4/pkg/kube/fake"
+	releasecommon "helm.sh/helm/v4/pkg/release/common"
 	helmrelease "helm.sh/helm/v4/pkg/release/v1"
+	"helm.sh/helm/v4/pkg/storage"
+	"helm.sh/helm/v4/pkg/storage/driver"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	apimeta "k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/validation/field"
+	"k8s.io/client-go/kubernetes"
 	typedcorev1 "k8s.io/client-go/kubernetes/typed/core/v1"
+	"k8s.io/client-go/rest"
 
 	"github.com/sonde-operator/sonde/internal/wire/release"
 )
@@ -249,6 +258,57 @@ func TestHiddenInARemedy(t *testing.T) {
 	a.request.Remedy, a.request.ValuesFrom = release.Rollback, []release.Document{{Kind: "Secret", Name: "gone", Key: "k"}, {Kind: "Secret", Name: "s", Key: "k"}}
 	if got := secrets.hide(a.make(t.Context()).Message); strings.Contains(got, "hunter") || !strings.Contains(got, "***") {
 		t.Errorf("the report shows the value: %s", got)
+	}
+}
+
+// A policy may warn of an object, and quote it.
+func TestHiddenInWarnings(t *testing.T) {
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Warning", `299 - "the label team is missing: password=hunter-of-warnings"`)
+	}))
+	t.Cleanup(server.Close)
+	before := slog.Default()
+	t.Cleanup(func() { slog.SetDefault(before) })
+	var b bytes.Buffer
+	logTo(&b)
+	secrets.add("hunter-of-warnings")
+	set, err := kubernetes.NewForConfig(&rest.Config{Host: server.URL})
+	if err != nil {
+		t.Fatal(err)
+	}
+	_ = set.RESTClient().Get().AbsPath("/").Do(t.Context())
+	if got := b.String(); !strings.Contains(got, "the label team is missing: password=***") {
+		t.Errorf("the log is %q", got)
+	}
+}
+
+// noSecrets lists no Secrets.
+type noSecrets struct{ typedcorev1.SecretInterface }
+
+func (noSecrets) List(context.Context, metav1.ListOptions) (*corev1.SecretList, error) {
+	return &corev1.SecretList{}, nil
+}
+
+// TestInterruptedUninstallation: a releaser was killed while it uninstalled, and the next one cannot complete that. The release is half
+// removed, so others must follow. Otherwise it would be reported as one that no attempt has changed.
+func TestInterruptedUninstallation(t *testing.T) {
+	for name, remedy := range map[string]release.Remedy{"a remedy": release.Uninstall, "an attempt": ""} {
+		t.Run(name, func(t *testing.T) {
+			a := newAttemptOf("")
+			a.request.Release, a.request.Remedy, a.records = "r", remedy, &records{SecretInterface: noSecrets{}}
+			a.config = action.NewConfiguration()
+			a.config.Releases = storage.Init(driver.NewMemory())
+			a.config.KubeClient = &fake.FailingKubeClient{BuildError: errors.New("the API server hiccups"), PrintingKubeClient: fake.PrintingKubeClient{Out: io.Discard}}
+			err := a.config.Releases.Create(&helmrelease.Release{
+				Name: "r", Namespace: "default", Version: 1, Info: &helmrelease.Info{Status: releasecommon.StatusUninstalling}, Chart: &chartv2.Chart{Metadata: &chartv2.Metadata{}},
+			})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if got := a.make(t.Context()); got.Outcome != release.Retry || got.Reason != release.ReasonNotReady || got.Remediated != "" {
+				t.Errorf("%+v, want another attempt", got)
+			}
+		})
 	}
 }
 

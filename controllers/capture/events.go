@@ -48,7 +48,7 @@ func (r *Reconciler) recordEvents(ctx context.Context, before, capture sondev1.C
 	if hasFiles(capture) && status.Phase.Final() {
 		note += fmt.Sprintf("; fetch the files by: kubectl sonde download %s -n %s", r.Kind.Argument(capture.GetName()), capture.GetNamespace())
 	}
-	r.Recorder.Eventf(capture, nil, eventType, string(status.Phase), r.Kind.action, "%s: %s", reason, text.OneLine(note, eventlimit.MaxNote))
+	r.Recorder.Eventf(capture, nil, eventType, string(status.Phase), r.Kind.action, "%s", text.OneLine(reason+": "+note, eventlimit.MaxNote))
 	if status.Phase.Final() {
 		metrics.Ended(status)
 		log.Info("Ended capture", audit.Key, audit.CaptureEnded, "phase", status.Phase, "reason", reason, "pods", status.Totals.Pods,
@@ -60,7 +60,7 @@ func (r *Reconciler) recordEvents(ctx context.Context, before, capture sondev1.C
 // signed. The webhook's own records are claims of its callers.
 func (r *Reconciler) recordRequests(log logr.Logger, before, capture sondev1.Capture, requester string) {
 	old, now := before.CaptureStatus().Phase, capture.CaptureStatus().Phase
-	if old == "" && requester != "" {
+	if old == "" && now != "" && requester != "" { // a pass that failed has left the phase empty, and others follow
 		log.Info("Observed new capture", audit.Key, audit.RequestAdmitted, audit.Requester, requester)
 	}
 	if capture.Common().Stop && !over(old) && over(now) {

@@ -51,7 +51,7 @@ func (r *Reconciler) observePods(ctx context.Context, capture sondev1.Capture, o
 		if p.before.Phase.Final() {
 			continue
 		}
-		errs = append(errs, r.observeTargetPod(ctx, capture, p), r.observeJob(ctx, p))
+		errs = append(errs, r.observeTargetPod(ctx, capture, p), r.observeJob(ctx, capture, p))
 		s := observed.judgeInput(capture, p, "")
 		errs = append(errs, r.observeCause(ctx, capture, observed, p, outcome.ClaimedCause(s)))
 		if outcome.NeedsNode(s, observed.now) {
@@ -89,7 +89,7 @@ func (r *Reconciler) observeTargetPod(ctx context.Context, capture sondev1.Captu
 }
 
 // observeJob reads live a Job that should exist: the cache may not have it yet.
-func (r *Reconciler) observeJob(ctx context.Context, p *podState) error {
+func (r *Reconciler) observeJob(ctx context.Context, capture sondev1.Capture, p *podState) error {
 	if p.job != nil || p.before.Job == "" {
 		return nil
 	}
@@ -101,7 +101,8 @@ func (r *Reconciler) observeJob(ctx context.Context, p *podState) error {
 	if err != nil {
 		return fmt.Errorf("get job %s: %w", p.before.Job, err)
 	}
-	if job.Labels[sondev1.LabelTargetPodUID] == string(p.uid) && job.DeletionTimestamp.IsZero() {
+	// If the Job is gone, another capture of the Pod may have its name.
+	if job.Labels[sondev1.LabelUID] == string(capture.GetUID()) && job.Labels[sondev1.LabelTargetPodUID] == string(p.uid) && job.DeletionTimestamp.IsZero() {
 		p.job = target.SlimJob(&job)
 	}
 	return nil

@@ -21,6 +21,7 @@ import (
 	"github.com/sonde-operator/sonde/internal/agentjob"
 	"github.com/sonde-operator/sonde/internal/operator/audit"
 	"github.com/sonde-operator/sonde/internal/operator/pause"
+	"github.com/sonde-operator/sonde/internal/operator/pcapfilter"
 	"github.com/sonde-operator/sonde/internal/operator/stamp"
 )
 
@@ -177,6 +178,59 @@ func TestRequestsAreRecorded(t *testing.T) {
 				t.Errorf("records (-want +got):\n%s", diff)
 			}
 		})
+	}
+}
+
+// TestRequestIsRecordedOnce: passes that fail one after the other, for different reasons, make no further record of the same request.
+func TestRequestIsRecordedOnce(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, newCapture(func(pc *sondev1.PacketCapture) { pc.Spec.Filter = "tcp" }), deployment("web-1")...)
+	admitted := 0
+	log := funcr.NewJSON(func(line string) { admitted += strings.Count(line, `"`+audit.Key+`":"`+audit.RequestAdmitted+`"`) }, funcr.Options{})
+	for _, busy := range []error{errors.New("512 filters wait"), errors.New("the compiler has ended"), nil, nil} {
+		w.filter[pcapfilter.LinkEthernet] = busy
+		if _, err := w.r.Reconcile(ctrl.LoggerInto(t.Context(), log), ctrl.Request{NamespacedName: w.key}); !errors.Is(err, busy) {
+			t.Fatalf("error %v, want %v", err, busy)
+		}
+	}
+	if admitted != 1 {
+		t.Errorf("%d records of one request", admitted)
+	}
+}
+
+// The API server refuses Events with longer notes. A probe gives the reason of its end, of up to 64 letters.
+func TestNoteOfAnEndIsShort(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, newCapture())
+	ended := newCapture()
+	ended.Status.Phase = sondev1.PhaseIncomplete
+	ended.Status.Conditions = []metav1.Condition{{Type: sondev1.ConditionComplete, Reason: strings.Repeat("R", 64), Message: strings.Repeat("m", maxConditionMessage)}}
+	w.r.recordEvents(t.Context(), newCapture(), ended, observation{})
+	if note := strings.TrimPrefix(w.sent(), "Warning Incomplete "); len(note) > 1024 || !strings.HasPrefix(note, "RRR") {
+		t.Errorf("a note of %d bytes: %.40s", len(note), note)
+	}
+}
+
+// TestJobOfAnotherCaptureStays: someone deletes the Job of a capture, and another capture of the Pod makes one of the same name. That is not
+// deleted in its place when the first one's requester loses the right and its keeper does not answer.
+func TestJobOfAnotherCaptureStays(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, newCapture(), deployment("web-1")...)
+	w.settle()
+	w.agents(w.attach)
+	w.settle()
+	job := w.jobs()[0]
+	w.remove(&job)
+	other := job.DeepCopy()
+	other.ResourceVersion, other.UID, other.Labels[sondev1.LabelUID] = "", "uid-of-another", "another-capture"
+	w.add(other)
+	w.deny["shop"], w.keeperErr = "no more", errors.New("no answer")
+	w.pass()
+	if n := len(w.stops); n != 1 {
+		t.Errorf("%d calls of the keeper, want one", n)
+	}
+	if left := w.jobs(); len(left) != 1 || left[0].UID != other.UID {
+		t.Errorf("Jobs %v, want the other capture's", w.jobNames())
 	}
 }
 

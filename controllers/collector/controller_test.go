@@ -338,6 +338,26 @@ func TestJobThatTheCacheLacks(t *testing.T) {
 	}
 }
 
+// Users may write any number of Pods with the operator's label into their namespace: a pass must not copy them all.
+func TestPassCopiesNoPodsOfOthers(t *testing.T) {
+	w := newWorld(t, newCollector())
+	all, lists := w.Own, 0
+	w.Own = interceptor.NewClient(w.Client.(client.WithWatch), interceptor.Funcs{
+		List: func(ctx context.Context, _ client.WithWatch, list client.ObjectList, opts ...client.ListOption) error {
+			if _, ok := list.(*corev1.PodList); ok {
+				lists++
+				if o := (&client.ListOptions{}).ApplyOptions(opts); o.UnsafeDisableDeepCopy == nil || !*o.UnsafeDisableDeepCopy {
+					t.Error("a pass copies all Pods of the namespace")
+				}
+			}
+			return all.List(ctx, list, opts...)
+		},
+	})
+	if w.pass(); lists == 0 {
+		t.Error("a pass reads no Pods")
+	}
+}
+
 // A release stays ready while its objects are looked at, also if the cache lacks the Job that looks.
 func TestReadyWhileLookedAt(t *testing.T) {
 	c := newCollector()

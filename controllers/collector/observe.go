@@ -120,7 +120,8 @@ func runNumber(c *sondev1.Collector, job *batchv1.Job) (number int64, ok bool) {
 
 func (r *Reconciler) observePods(ctx context.Context, o *observation) error {
 	var pods corev1.PodList
-	if err := r.Own.List(ctx, &pods, client.InNamespace(o.collector.ReleaseNamespace())); err != nil {
+	// Users may write any number of Pods with the operator's label, so only the Collector's own are copied.
+	if err := r.Own.List(ctx, &pods, client.InNamespace(o.collector.ReleaseNamespace()), client.UnsafeDisableDeepCopy); err != nil {
 		return fmt.Errorf("list Pods: %w", err)
 	}
 	for i := range pods.Items {
@@ -132,7 +133,7 @@ func (r *Reconciler) observePods(ctx context.Context, o *observation) error {
 		j := slices.IndexFunc(o.runs, func(r run) bool { return owner != nil && r.job.UID == owner.UID })
 		switch {
 		case j >= 0:
-			o.runs[j].pods = append(o.runs[j].pods, *pod)
+			o.runs[j].pods = append(o.runs[j].pods, *pod.DeepCopy())
 		case isRunning(pod):
 			o.stray = "Pod " + pod.Name + " is of an earlier Job"
 		}

@@ -258,7 +258,8 @@ func TestRemedy(t *testing.T) {
 	}{
 		"rolled back":      {message: reportText(t, release.Report{Outcome: release.Stalled, Remediated: release.RolledBack, Revision: 3}), failures: 4, stalled: true, remediated: "True", reason: sondev1.ReasonRolledBack},
 		"uninstalled":      {message: reportText(t, release.Report{Outcome: release.Stalled, Remediated: release.Uninstalled}), failures: 4, stalled: true, remediated: "True", reason: sondev1.ReasonUninstalled},
-		"nothing to do":    {message: reportText(t, release.Report{Outcome: release.Stalled}), failures: 4, stalled: true, remediated: "False", reason: sondev1.ReasonNothingFailed},
+		"nothing to do":    {message: reportText(t, release.Report{Outcome: release.Stalled, Reason: release.ReasonUpToDate}), failures: 4, stalled: true, remediated: "False", reason: sondev1.ReasonNothingFailed},
+		"not possible":     {message: reportText(t, release.Report{Outcome: release.Stalled, Reason: release.ReasonReleaseNameTaken}), failures: 4, stalled: true, remediated: "False", reason: sondev1.ReasonNotRemediated},
 		"killed":           {message: "no report", failures: 4, remediated: "False", reason: sondev1.ReasonNotRemediated},
 		"killed again":     {message: "no report", failures: 4 + maxRemedies - 2, remediated: "False", reason: sondev1.ReasonNotRemediated},
 		"killed too often": {message: "no report", failures: 4 + maxRemedies, stalled: true, remediated: "False", reason: sondev1.ReasonNotRemediated},

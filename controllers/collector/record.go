@@ -121,6 +121,9 @@ func (o *observation) recordFailure(r *release.Report) {
 	}
 }
 
+// notRemediated begins a message of the condition Remediated.
+const notRemediated = "the failed release could not be made good: "
+
 // recordRemedy sets what a report says about a failed release that had to be made good. Released keeps what had failed.
 func (o *observation) recordRemedy(r *release.Report, generation int64) {
 	c := o.collector
@@ -136,19 +139,21 @@ func (o *observation) recordRemedy(r *release.Report, generation int64) {
 				s.StalledGeneration, s.NextAttempt = generation, nil
 			}
 		}
-		o.set(sondev1.ConditionRemediated, metav1.ConditionFalse, sondev1.ReasonNotRemediated, "the failed release could not be made good: "+r.Message)
+		o.set(sondev1.ConditionRemediated, metav1.ConditionFalse, sondev1.ReasonNotRemediated, notRemediated+r.Message)
 		return
 	}
 	if current {
 		s.StalledGeneration, s.NextAttempt = generation, nil
 	}
-	switch r.Remediated {
-	case release.RolledBack:
+	switch {
+	case r.Remediated == release.RolledBack:
 		o.set(sondev1.ConditionRemediated, metav1.ConditionTrue, sondev1.ReasonRolledBack, fmt.Sprintf("revision %d has the objects of the last one that was ready", r.Revision))
-	case release.Uninstalled:
+	case r.Remediated == release.Uninstalled:
 		o.set(sondev1.ConditionRemediated, metav1.ConditionTrue, sondev1.ReasonUninstalled, "the failed release was uninstalled")
-	default:
+	case r.Reason == release.ReasonUpToDate:
 		o.set(sondev1.ConditionRemediated, metav1.ConditionFalse, sondev1.ReasonNothingFailed, "the attempts failed before they changed the release")
+	default: // for example, someone else has a release of this name
+		o.set(sondev1.ConditionRemediated, metav1.ConditionFalse, sondev1.ReasonNotRemediated, notRemediated+r.Message)
 	}
 }
 

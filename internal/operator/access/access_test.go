@@ -3,6 +3,7 @@ package access
 import (
 	"context"
 	"errors"
+	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -248,5 +249,17 @@ func TestCachedIsBounded(t *testing.T) {
 	}
 	if n := len(c.decisions.Keys()); n > maxCached {
 		t.Errorf("%d decisions cached, want at most %d", n, maxCached)
+	}
+}
+
+// An entry stays until its place is needed. With the groups of users, which may have 64 KiB, a full cache would take 256 MiB.
+func TestCachedKeepsNoGroups(t *testing.T) {
+	c := NewCached(&scripted{}, clocktesting.NewFakeClock(time.Unix(1000, 0)), time.Minute)
+	_, _ = c.ReviewPods(t.Context(), "capture", Requester{Username: "a", Groups: []string{strings.Repeat("g", 64<<10)}}, "shop")
+	_, _ = c.ReviewNodes(t.Context(), "capture", Requester{Username: "a", Extra: map[string][]string{"scopes": {strings.Repeat("s", 64<<10)}}})
+	for _, key := range c.decisions.Keys() {
+		if n := len(fmt.Sprint(key)); n > 256 {
+			t.Errorf("a key of %d bytes", n)
+		}
 	}
 }

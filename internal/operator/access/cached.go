@@ -2,6 +2,7 @@ package access
 
 import (
 	"context"
+	"crypto/sha256"
 	"encoding/binary"
 	"time"
 
@@ -44,7 +45,8 @@ func (c *Cached) ReviewNodes(ctx context.Context, verb string, who Requester) (D
 	return c.get("n"+string(appendString(nil, verb))+who.key(), func() (Decision, error) { return c.reviews.ReviewNodes(ctx, verb, who) })
 }
 
-func (c *Cached) get(key string, review func() (Decision, error)) (Decision, error) {
+func (c *Cached) get(question string, review func() (Decision, error)) (Decision, error) {
+	key := sha256.Sum256([]byte(question)) // a requester's groups may have 64 KiB, and an entry stays until its place is needed
 	if d, ok := c.decisions.Get(key); ok {
 		return d.(Decision), nil
 	}

@@ -42,7 +42,7 @@ func (h *Handler) progress(w http.ResponseWriter, r *http.Request, s session) er
 	}
 	ctx, cancel := context.WithCancel(r.Context())
 	st := &stream{
-		h: h, kind: s.kind, key: client.ObjectKeyFromObject(s.capture), keeper: keeper,
+		h: h, kind: s.kind, key: client.ObjectKeyFromObject(s.capture), uid: s.capture.GetUID(), keeper: keeper,
 		namespace: s.capture.Common().TargetNamespace, user: s.who.Username,
 		out: json.NewEncoder(w), flush: http.NewResponseController(w), w: w,
 		events: make(chan event), watches: map[string]*watch{}, lastSent: map[string]state{},
@@ -103,10 +103,10 @@ func (st *stream) await(ctx context.Context, poll, heartbeat <-chan time.Time) e
 func (st *stream) observe(ctx context.Context) (over bool, err error) {
 	capture := st.kind.New()
 	err = st.h.Cache.Get(ctx, st.key, capture)
-	if apierrors.IsNotFound(err) {
+	switch {
+	case apierrors.IsNotFound(err), err == nil && capture.GetUID() != st.uid: // a later one of its name may be for another namespace
 		return false, errors.New("the capture was deleted")
-	}
-	if err != nil {
+	case err != nil:
 		return false, fmt.Errorf("get %s %s: %w", strings.ToLower(st.kind.Name), st.key, err)
 	}
 	if capture, err = st.h.whole(ctx, st.kind, capture); err != nil {

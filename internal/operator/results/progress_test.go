@@ -197,6 +197,23 @@ func TestProgressBreaksOff(t *testing.T) {
 	}
 }
 
+// A user of a hub may delete a capture and create another of its name, for a namespace where the reader has no right. The next review of
+// the right comes seconds later.
+func TestProgressShowsNoLaterCapture(t *testing.T) {
+	w := newWorld(t)
+	w.handler.recheck, w.handler.poll = time.Hour, 200*time.Millisecond
+	l := w.stream()
+	l.want("web-1", sondev1.PhaseCapturing, 0)
+	later := w.capture()
+	later.UID, later.Spec.TargetNamespace = "capture-2", "bank"
+	later.Status.Pods[0].Name, later.Status.Pods[0].UID = "vault-1", "pod-9"
+	w.remove(w.capture())
+	w.create(later)
+	if got, ok := l.next(); ok || !errors.Is(l.scan.Err(), io.ErrUnexpectedEOF) {
+		t.Errorf("got %+v, %v; want the stream to break off", got, l.scan.Err())
+	}
+}
+
 func TestProgressEndsWhenTheReaderLeaves(t *testing.T) {
 	w := newWorld(t)
 	resp := w.get(progress, nil)

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	sondev1 "github.com/sonde-operator/sonde/api/v1alpha1"
@@ -23,6 +24,7 @@ type stream struct {
 	h      *Handler
 	kind   kind.Capture
 	key    client.ObjectKey
+	uid    types.UID // of the capture
 	keeper Keeper
 	owned  Keeper // keeper, if the stream has to close it
 
