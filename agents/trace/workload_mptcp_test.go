@@ -22,16 +22,15 @@ func mptcpWorkload(ownNet bool) {
 	var c net.ListenConfig
 	c.SetMultipathTCP(true)
 	l := value(c.Listen(context.Background(), "tcp4", "127.0.0.1:0"))
-	var pairs []connectionPair
+	var pairs, open []connectionPair
 	for _, mptcp := range []bool{false, true} {
 		pairs = append(pairs, pairOf(l, mptcp))
 	}
 	wait("ready " + l.Addr().String())
 	for _, mptcp := range []bool{false, true} {
 		pairs = append(pairs, pairOf(l, mptcp))
-		open := pairOf(l, mptcp)
-		open.exchange(3, 4)
-		defer runtime.KeepAlive(open)
+		open = append(open, pairOf(l, mptcp))
+		open[len(open)-1].exchange(3, 4)
 	}
 	for _, p := range pairs {
 		p.exchange(5, 7)
@@ -41,6 +40,7 @@ func mptcpWorkload(ownNet bool) {
 	}
 	awaitEnds(l)
 	wait("done")
+	runtime.KeepAlive(open)
 	os.Exit(0)
 }
 
