@@ -306,14 +306,20 @@ static __always_inline void on_incoming(const struct sock *sk)
 	m->role = ROLE_SERVER;
 }
 
-/* A process closes its side: that is the owner of an accepted connection. */
+/*
+ * A process closes its side: that is the owner of an accepted connection. One that came in before sonde_sockets has found its listener,
+ * and was accepted afterwards, had none.
+ */
 static __always_inline void on_close(const struct sock *sk)
 {
 	struct task_struct *t = bpf_get_current_task_btf();
-	struct owner *m = bpf_sk_storage_get(&owners, (void *)sk, 0, 0);
 	struct cgroup *g = cgroup_of(t);
+	struct owner *m;
 
-	if (m && in_pod(g) && in_command(t))
+	if (!in_pod(g) || !in_command(t))
+		return;
+	m = bpf_sk_storage_get(&owners, (void *)sk, 0, BPF_LOCAL_STORAGE_GET_F_CREATE);
+	if (m)
 		init_record(&m->r, t, g, KIND_CONNECTION);
 }
 
