@@ -47,6 +47,8 @@ char _license[] SEC("license") = "Dual BSD/GPL";
 
 #define OPTION_FLAGS (2 | 4 << 16)	/* epb_flags, of 4 bytes */
 
+#define PACKET_LOOPBACK 5	/* include/uapi/linux/if_packet.h */
+
 #define TAG_AT 12	/* after the two MAC addresses */
 #define TAG_LEN 4
 
@@ -205,6 +207,12 @@ static __always_inline int capture(struct __sk_buff *skb, bool out)
 	bool tagged;
 	void *p;
 
+	/*
+	 * The kernel returns a broadcast or multicast packet that it sends to its own sockets, too. That is no packet of the interface: it has
+	 * no link header, and sonde_out has the one that leaves. Packet sockets do not get it either.
+	 */
+	if (!out && skb->pkt_type == PACKET_LOOPBACK)
+		return NEXT;
 	if (!capturing || (!inlined && !accepts(skb)))
 		return NEXT;
 	i = captured(skb->ifindex);

@@ -4,15 +4,19 @@ import (
 	"bytes"
 	"encoding/binary"
 	"errors"
+	"fmt"
 	"io"
 	"math/rand/v2"
 	"net"
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 
+	"github.com/google/go-cmp/cmp"
+	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
 	"github.com/sonde-operator/sonde/agents/capture/links"
@@ -104,6 +108,46 @@ func vlanTags(t *testing.T, cand candidate) string {
 		}
 	}
 	return full.path
+}
+
+// The kernel returns a packet to all to the sockets of its sender, without a link header. The file has the packet that leaves alone.
+func TestPacketsToAllAreThereOnce(t *testing.T) {
+	t.Parallel()
+	for _, cand := range each {
+		t.Run(cand.name, func(t *testing.T) {
+			n := newTestNet(t)
+			var index int
+			n.in(t, n.target, func(h *netlink.Handle) error {
+				l, err := h.LinkByName("eth0")
+				if err == nil {
+					index = l.Attrs().Index
+				}
+				return err
+			})
+			data := []byte("to all")
+			r := start(t, cand.engine(), &Config{NetNS: n.target, Interfaces: []string{"eth0"}})
+			for network, to := range map[string]net.UDPAddr{"udp4": {IP: net.IPv4(10, 77, 0, 255)}, "udp6": {IP: net.IPv6linklocalallnodes, Zone: strconv.Itoa(index)}} {
+				c := n.udp(t, n.target, network, ":0")
+				to.Port = frames.Discard
+				if _, err := c.WriteToUDP(data, &to); err != nil {
+					t.Fatal(err)
+				}
+			}
+			got := map[string]int{}
+			for _, p := range readFile(t, r.stop().Path).packets[0] {
+				if bytes.HasSuffix(p.Data, data) {
+					got[fmt.Sprintf("protocol %#x, flags %#x", binary.BigEndian.Uint16(p.Data[12:]), p.Flags)]++
+				}
+			}
+			want := map[string]int{
+				fmt.Sprintf("protocol %#x, flags %#x", unix.ETH_P_IP, pcapng.Outbound):   1,
+				fmt.Sprintf("protocol %#x, flags %#x", unix.ETH_P_IPV6, pcapng.Outbound): 1,
+			}
+			if diff := cmp.Diff(want, got); diff != "" {
+				t.Errorf("packets (-want +got):\n%s", diff)
+			}
+		})
+	}
 }
 
 // The file of several interfaces is nearly in time order. A merge makes the order strict.

@@ -12,6 +12,7 @@ import (
 	"k8s.io/utils/clock"
 
 	"github.com/sonde-operator/sonde/internal/wire/account"
+	"github.com/sonde-operator/sonde/internal/wire/captureconfig"
 	"github.com/sonde-operator/sonde/internal/wire/pcapng"
 )
 
@@ -116,6 +117,33 @@ func TestRecountOfAKilledProbe(t *testing.T) {
 	defer resp.Body.Close()
 	if served, err := io.ReadAll(resp.Body); err != nil || !bytes.Equal(served, full) {
 		t.Errorf("%d bytes served (%v), want the %d that are whole blocks", len(served), err, len(full))
+	}
+}
+
+// A trace of format flap has two files, and its account names them in the order of the trace's groups.
+func TestRecountOfTwoFiles(t *testing.T) {
+	const call = "1 {pid=1 tid=1 proc=a}{EN read}{fd=1}\n2 {pid=1 tid=1 proc=a}{EX read}{ret=1 latency=1}\n"
+	const io, memory = "web-l3cr-trace_io_0.log", "web-l3cr-trace_memory_0.log"
+	for name, order := range map[string][]string{"io first": {io, memory}, "memory first": {memory, io}} {
+		t.Run(name, func(t *testing.T) {
+			k := run(t, clock.RealClock{})
+			write(t, filepath.Join(k.results, io), call+call)
+			write(t, filepath.Join(k.results, memory), call)
+			a := account.Account{State: account.StateCapturing, Files: []account.File{{Name: order[0]}, {Name: order[1]}}}
+			b, err := a.Marshal()
+			if err != nil {
+				t.Fatal(err)
+			}
+			write(t, filepath.Join(k.results, captureconfig.ProgressFile), string(b))
+			got, err := k.client.Recount(t.Context(), k.addr)
+			if err != nil {
+				t.Fatal(err)
+			}
+			want := []account.File{{Name: io, Bytes: 2 * int64(len(call))}, {Name: memory, Bytes: int64(len(call))}}
+			if diff := cmp.Diff(want, got.Files); diff != "" || got.Events != 3 {
+				t.Errorf("%d events, want 3; files (-want +got):\n%s", got.Events, diff)
+			}
+		})
 	}
 }
 

@@ -134,9 +134,14 @@ func (r *results) list(known []account.File) ([]account.File, error) {
 	return files[max(0, len(files)-account.MaxFiles):], nil
 }
 
-// isOverwritten reports whether a file of a ring is older than the oldest in the account: their names are in order of time.
+// isOverwritten reports whether a file of a ring is older than the oldest in the account. Other files have no order.
 func isOverwritten(name string, known []account.File) bool {
-	return len(known) > 0 && name < known[0].Name
+	base, number, inRing := captureconfig.ParseRingFile(name)
+	if !inRing || len(known) == 0 {
+		return false
+	}
+	first, oldest, inRing := captureconfig.ParseRingFile(known[0].Name)
+	return inRing && base == first && number < oldest
 }
 
 // open opens a regular file directly in the volume. It never opens a symbolic link, a directory, a device or a FIFO: the

@@ -195,10 +195,20 @@ func checkSocketCalls(t *testing.T, lines []line, dir string) {
 // connect lets the workload listen take a connection to its port, and closes it.
 func (k *interactive) connect(port string) {
 	k.t.Helper()
+	k.exchange(k.dial(port))
+}
+
+func (k *interactive) dial(port string) net.Conn {
+	k.t.Helper()
 	c, err := (&net.Dialer{}).DialContext(k.t.Context(), "tcp", "127.0.0.1:"+port)
 	if err != nil {
 		k.t.Fatal(err)
 	}
+	return c
+}
+
+func (k *interactive) exchange(c net.Conn) {
+	k.t.Helper()
 	k.resume()
 	if _, err := c.Write(make([]byte, 4)); err != nil {
 		k.t.Fatal(err)
@@ -238,6 +248,34 @@ func TestConnectionsOnTheHostNetwork(t *testing.T) {
 	}
 	if !accepted {
 		t.Error("the listener that was open before the trace has no name")
+	}
+}
+
+// A connection has come in before the trace, and no process has accepted it yet: no file is its own. It is recorded nevertheless.
+func TestConnectionThatWaitsToBeAccepted(t *testing.T) {
+	for name, tc := range map[string]struct{ byCommand bool }{"network of the node": {}, "command": {byCommand: true}} {
+		t.Run(name, func(t *testing.T) {
+			pod := newTestPod(t)
+			workload := pod.startInteractive(t, "listen", false)
+			port := workload.expect("ready")
+			c := workload.dial(port)
+			cfg := Config{PodUID: pod.uid, Groups: []decode.Group{decode.GroupNetwork}}
+			if tc.byCommand {
+				cfg.Command = &kernel.Command{Name: filepath.Base(os.Args[0])}
+			}
+			r := start(t, &cfg)
+			workload.exchange(c)
+			var got []string
+			for _, l := range r.stop() {
+				if l.Call == decode.EventConnection {
+					got = append(got, fmt.Sprintf("local=%s %s %s of %d", l.arg("local"), l.arg("sent"), l.arg("received"), l.HostPID))
+				}
+			}
+			want := []string{fmt.Sprintf("local=127.0.0.1:%s 2 4 of %d", port, workload.cmd.Process.Pid)}
+			if diff := cmp.Diff(want, got); diff != "" {
+				t.Errorf("connections (-want +got):\n%s", diff)
+			}
+		})
 	}
 }
 

@@ -351,7 +351,7 @@ func listenWorkload() {
 		panic("not IPv4")
 	}
 	wait("ready " + strconv.Itoa(at.Port))
-	server, _, err := unix.Accept(listener)
+	server, _, err := unix.Accept(listener) // which may have waited since before the trace
 	must(err)
 	_ = value(unix.Read(server, make([]byte, 4)))
 	_ = value(unix.Write(server, make([]byte, 2)))

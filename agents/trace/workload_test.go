@@ -48,6 +48,8 @@ func TestMain(m *testing.M) {
 		networkWorkload(os.Getenv(workloadDir))
 	case "accept":
 		acceptWorkload()
+	case "mptcp", "mptcp on the node":
+		mptcpWorkload(os.Getenv(workloadEnv) == "mptcp")
 	case "listen":
 		listenWorkload()
 	case "threads":

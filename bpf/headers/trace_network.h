@@ -16,6 +16,9 @@
  * Input: the constants below and the Pod's cgroup. Output: records in rare. Tests: agents/trace, network_test.go.
  * Lost: rare_lost counts records that find no room, and connections that need an owner and whose socket has no room for it.
  * The kernel counts events in softirqs that interrupt the same program (recursion_misses), for any Pod's socket.
+ *
+ * A process with MPTCP, as Go's servers have it by default, has a socket above the TCP sockets of its connections, which are the
+ * kernel's. Where the one above is older than the trace, they find their owner by it (mptcp_owners).
  */
 #ifndef SONDE_TRACE_NETWORK_H
 #define SONDE_TRACE_NETWORK_H
@@ -26,6 +29,8 @@
 #define AF_INET 2
 #define AF_INET6 10
 #define IPPROTO_TCP 6
+#define IPPROTO_MPTCP 262
+#define MAX_MPTCP 16384	/* sockets of MPTCP that are older than the trace */
 #define SOCK_DONE 1	/* bit of skc_flags: the other side has closed its stream. BTF does not have this enum */
 #define MAX_UNIX 112	/* a multiple of 8 with room for struct sockaddr_un */
 
@@ -117,6 +122,64 @@ struct {
 	__type(value, struct owner);
 } owners SEC(".maps");
 
+/* Owners of the sockets of MPTCP that sonde_sockets has found, by cookie. */
+struct {
+	__uint(type, MAP_HASH);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__uint(max_entries, MAX_MPTCP);
+	__type(key, __u64);
+	__type(value, struct owner);
+} mptcp_owners SEC(".maps");
+
+#pragma clang attribute push(__attribute__((preserve_access_index)), apply_to = record)
+
+struct sock___mptcp {
+	struct sock_common___mptcp {
+		struct {
+			__s64 counter;
+		} skc_cookie;
+	} __sk_common;
+};
+
+struct tcp_sock___mptcp {
+	bool is_mptcp;
+};
+
+struct inet_connection_sock {
+	void *icsk_ulp_data;
+};
+
+struct mptcp_subflow_context {
+	struct sock___mptcp *conn;
+};
+
+struct mptcp_sock {
+	struct sock *first;
+};
+
+#pragma clang attribute pop
+
+/*
+ * The owner of the socket of MPTCP above a TCP socket; zero if there is none, or it is not known. A connection that has just come
+ * in has its listener's link to the socket above. The helper bpf_skc_to_mptcp_sock is no choice (attribution.h).
+ */
+static __always_inline struct owner *owner_above(const struct sock *sk)
+{
+	struct mptcp_subflow_context *subflow = 0;
+	__u8 state = sk->__sk_common.skc_state;
+	struct sock___mptcp *above;
+	__u64 cookie;
+
+	if (state == TCP_TIME_WAIT || state == TCP_NEW_SYN_RECV) /* these are not full sockets */
+		return 0;
+	if (!bpf_core_field_exists(subflow->conn) || !BPF_CORE_READ((struct tcp_sock___mptcp *)sk, is_mptcp))
+		return 0;
+	subflow = BPF_CORE_READ((struct inet_connection_sock *)sk, icsk_ulp_data);
+	above = subflow ? BPF_CORE_READ(subflow, conn) : 0;
+	cookie = above ? BPF_CORE_READ(above, __sk_common.skc_cookie.counter) : 0;
+	return cookie ? bpf_map_lookup_elem(&mptcp_owners, &cookie) : 0;
+}
+
 /* Whether a socket may be the Pod's: a cheap check. */
 static __always_inline bool may_be_ours(const struct sock *sk)
 {
@@ -135,8 +198,13 @@ static __always_inline bool needs_owner(void)
 /* The owner of a socket, if it has one; *ours says whether the socket is the Pod's. */
 static __always_inline struct owner *owner_of(const struct sock *sk, bool *ours)
 {
-	struct owner *m = bpf_sk_storage_get(&owners, (void *)sk, 0, 0);
+	struct owner *m = bpf_sk_storage_get(&owners, (void *)sk, 0, 0), *above;
 
+	if (!m || !m->r.cgroup) {
+		above = owner_above(sk);
+		if (above)
+			m = above;
+	}
 	*ours = !needs_owner() || (m && m->r.cgroup);
 	return m;
 }
@@ -168,7 +236,7 @@ static __always_inline void read_endpoints(struct tcp *to, const struct sock *sk
 static __always_inline void read_counts(struct tcp *to, const struct sock *sk)
 {
 	struct tcp_sock *tp = (struct tcp_sock *)sk;
-	__u64 end = (sk->__sk_common.skc_flags >> SOCK_DONE) & 1;
+	__u64 end = (BPF_CORE_READ(sk, __sk_common.skc_flags) >> SOCK_DONE) & 1;
 
 	to->sent = BPF_CORE_READ(tp, bytes_sent) - BPF_CORE_READ(tp, bytes_retrans);
 	to->received = BPF_CORE_READ(tp, bytes_received);
@@ -223,22 +291,35 @@ static __always_inline void on_open(const struct sock *sk, enum role role)
 /* A connection comes in, in any process's context. The kernel has cloned its listener's storage. */
 static __always_inline void on_incoming(const struct sock *sk)
 {
-	struct owner *m = bpf_sk_storage_get(&owners, (void *)sk, 0, owned_only ? 0 : BPF_LOCAL_STORAGE_GET_F_CREATE);
+	struct owner *m = bpf_sk_storage_get(&owners, (void *)sk, 0, owned_only ? 0 : BPF_LOCAL_STORAGE_GET_F_CREATE), *above;
 
+	if (!m || !m->r.cgroup) {
+		above = owner_above(sk);
+		if (above && !m)
+			m = bpf_sk_storage_get(&owners, (void *)sk, 0, BPF_LOCAL_STORAGE_GET_F_CREATE);
+		if (above && m)
+			m->r = above->r;
+	}
 	if (!m)
 		return;
 	m->start = bpf_ktime_get_boot_ns();
 	m->role = ROLE_SERVER;
 }
 
-/* A process closes its side: that is the owner of an accepted connection. */
+/*
+ * A process closes its side: that is the owner of an accepted connection. One that came in before sonde_sockets has found its listener,
+ * and was accepted afterwards, had none.
+ */
 static __always_inline void on_close(const struct sock *sk)
 {
 	struct task_struct *t = bpf_get_current_task_btf();
-	struct owner *m = bpf_sk_storage_get(&owners, (void *)sk, 0, 0);
 	struct cgroup *g = cgroup_of(t);
+	struct owner *m;
 
-	if (m && in_pod(g) && in_command(t))
+	if (!in_pod(g) || !in_command(t))
+		return;
+	m = bpf_sk_storage_get(&owners, (void *)sk, 0, BPF_LOCAL_STORAGE_GET_F_CREATE);
+	if (m)
 		init_record(&m->r, t, g, KIND_CONNECTION);
 }
 
@@ -346,6 +427,30 @@ static __always_inline void read_unix_name(struct open_socket *s, struct sock *s
 		s->length = n;
 }
 
+/*
+ * Notes the owner of a socket of MPTCP. Its connections are the kernel's sockets, of which the iterator sees none: the counts are
+ * those of the first one.
+ */
+static __always_inline void see_mptcp(struct open_socket *s, struct sock *sk)
+{
+	struct owner new = {}, *m;
+	struct sock *first = 0;
+	__u64 cookie;
+
+	if (bpf_core_field_exists(((struct mptcp_sock *)0)->first))
+		first = BPF_CORE_READ((struct mptcp_sock *)sk, first);
+	if (first)
+		read_counts(&s->t, first);
+	cookie = bpf_get_socket_cookie(sk);
+	m = bpf_map_lookup_elem(&mptcp_owners, &cookie);
+	if (m) {
+		s->r = m->r;
+		return;
+	}
+	new.r = s->r;
+	s->unowned = bpf_map_update_elem(&mptcp_owners, &cookie, &new, 0) && needs_owner() && s->t.state != TCP_CLOSE;
+}
+
 SEC("iter/task_file")
 int sonde_sockets(struct bpf_iter__task_file *ctx)
 {
@@ -390,6 +495,8 @@ int sonde_sockets(struct bpf_iter__task_file *ctx)
 			s.unowned = needs_owner() && s.t.state != TCP_CLOSE;
 		}
 	}
+	if (s.t.protocol == IPPROTO_MPTCP && s.t.family != AF_UNIX)
+		see_mptcp(&s, sk);
 	bpf_seq_write(ctx->meta->seq, &s, sizeof(s));
 	return 0;
 }

@@ -283,8 +283,14 @@ func containerName(line string) (string, bool) {
 // fork gives a new process a copy of its parent's state at a time, in nanoseconds since boot. The copying took some time before: what
 // other threads have changed meanwhile is unknown for the child.
 func (r *resolver) fork(child, parent uint32, at, took uint64) {
-	if child == parent {
+	switch {
+	case child == parent:
 		return // a thread
+	case !r.knows(parent) && !r.isTargets(parent):
+		// It has ended, or it is none of the Pod: a runtime can start a process in the Pod's cgroup (clone3). Then the state of the child
+		// is read.
+		r.remove(child)
+		return
 	}
 	from := r.process(parent, 0)
 	from.settle(at)

@@ -82,6 +82,41 @@ func TestNumberOfAnotherPodsProcess(t *testing.T) {
 	}
 }
 
+// A process outside of the Pod starts one in the Pod's cgroup, as runc does with clone3. The trace reads the state of the new one, because
+// it reads nothing of the other.
+func TestProcessThatStartsInTheCgroup(t *testing.T) {
+	const uid, id = "0f7c5a4e-1b0c-4e0e-9d1c-000000000001", "00000000000000000000000000000000000000000000000000000000000000aa"
+	const outside, child = 50, 77
+	for name, parent := range map[string]string{"that runs": "0::/system.slice/containerd.service", "that has ended": ""} {
+		t.Run(name, func(t *testing.T) {
+			root := t.TempDir()
+			for pid, cgroup := range map[int]string{outside: parent, child: "0::/kubepods/pod" + uid + "/" + id} {
+				dir := filepath.Join(root, strconv.Itoa(pid))
+				if cgroup == "" {
+					continue
+				}
+				if err := os.MkdirAll(filepath.Join(dir, "fd"), 0o755); err != nil {
+					t.Fatal(err)
+				}
+				if err := os.WriteFile(filepath.Join(dir, "cgroup"), []byte(cgroup), 0o600); err != nil {
+					t.Fatal(err)
+				}
+				for link, to := range map[string]string{"fd/3": "/srv/of-" + strconv.Itoa(pid), "cwd": "/home"} {
+					if err := os.Symlink(to, filepath.Join(dir, link)); err != nil {
+						t.Fatal(err)
+					}
+				}
+			}
+			d := New(Config{Node: process.Finder{Root: root}, PodUID: uid, Calls: Calls([]Group{GroupFile}), TracksFiles: true})
+			d.Decode(&kernel.Record{Head: &kernel.Head{Kind: uint8(kernel.KindFork), Pid: child, Tid: child, Parent: outside, Cgroup: 1}})
+			e := kernel.Record{Head: &kernel.Head{Kind: uint8(kernel.KindCall), Call: unix.SYS_FSTAT, Numbers: 1, Pid: child, Cgroup: 1}, Numbers: [6]uint64{3}}
+			if got := string(d.Decode(&e).Path); got != "/srv/of-77" {
+				t.Errorf("path %q", got)
+			}
+		})
+	}
+}
+
 func TestContainerName(t *testing.T) {
 	const kubelet = "/var/lib/kubelet/pods/0f7c5a4e-1b0c-4e0e-9d1b-5a3b6c7d8e9f"
 	for name, tc := range map[string]struct{ line, want string }{

@@ -56,7 +56,8 @@ func openSocketName(s *kernel.Socket) string {
 func IsConnection(s *kernel.Socket) bool {
 	_, connected := endpoint(&s.T, s.T.Remote, s.T.RemotePort)
 	inet := s.T.Family == unix.AF_INET || s.T.Family == unix.AF_INET6
-	return connected && inet && s.T.Protocol == unix.IPPROTO_TCP && s.T.State != tcpClose
+	tcp := s.T.Protocol == unix.IPPROTO_TCP || s.T.Protocol == unix.IPPROTO_MPTCP
+	return connected && inet && tcp && s.T.State != tcpClose
 }
 
 // AddOpenConnections notes the connections that are open at the end of the trace. Records of their end, which Decode still

@@ -174,6 +174,7 @@ func (s *Config) loadWith(spec *ebpf.CollectionSpec, size int) (*Program, error)
 	}
 	if !s.Network {
 		delete(spec.Maps, traceMapOwners)
+		delete(spec.Maps, traceMapMptcpOwners)
 	}
 	var err error
 	if p.Objects, err = ebpf.NewCollection(spec); err != nil {

@@ -222,6 +222,7 @@ const (
 	traceMapFaults              = "faults"
 	traceMapLastVictim          = "last_victim"
 	traceMapMarks               = "marks"
+	traceMapMptcpOwners         = "mptcp_owners"
 	traceMapOwners              = "owners"
 	traceMapRare                = "rare"
 	traceMapRings               = "rings"
@@ -363,14 +364,15 @@ type traceProgramSpecs struct {
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type traceMapSpecs struct {
-	CallStarts *ebpf.MapSpec `ebpf:"call_starts"`
-	Excluded   *ebpf.MapSpec `ebpf:"excluded"`
-	Faults     *ebpf.MapSpec `ebpf:"faults"`
-	LastVictim *ebpf.MapSpec `ebpf:"last_victim"`
-	Marks      *ebpf.MapSpec `ebpf:"marks"`
-	Owners     *ebpf.MapSpec `ebpf:"owners"`
-	Rare       *ebpf.MapSpec `ebpf:"rare"`
-	Rings      *ebpf.MapSpec `ebpf:"rings"`
+	CallStarts  *ebpf.MapSpec `ebpf:"call_starts"`
+	Excluded    *ebpf.MapSpec `ebpf:"excluded"`
+	Faults      *ebpf.MapSpec `ebpf:"faults"`
+	LastVictim  *ebpf.MapSpec `ebpf:"last_victim"`
+	Marks       *ebpf.MapSpec `ebpf:"marks"`
+	MptcpOwners *ebpf.MapSpec `ebpf:"mptcp_owners"`
+	Owners      *ebpf.MapSpec `ebpf:"owners"`
+	Rare        *ebpf.MapSpec `ebpf:"rare"`
+	Rings       *ebpf.MapSpec `ebpf:"rings"`
 }
 
 // traceVariableSpecs contains global variables before they are loaded into the kernel.
@@ -439,14 +441,15 @@ func (o *traceObjects) Close() error {
 //
 // It can be passed to loadTraceObjects or ebpf.CollectionSpec.LoadAndAssign.
 type traceMaps struct {
-	CallStarts *ebpf.Map `ebpf:"call_starts"`
-	Excluded   *ebpf.Map `ebpf:"excluded"`
-	Faults     *ebpf.Map `ebpf:"faults"`
-	LastVictim *ebpf.Map `ebpf:"last_victim"`
-	Marks      *ebpf.Map `ebpf:"marks"`
-	Owners     *ebpf.Map `ebpf:"owners"`
-	Rare       *ebpf.Map `ebpf:"rare"`
-	Rings      *ebpf.Map `ebpf:"rings"`
+	CallStarts  *ebpf.Map `ebpf:"call_starts"`
+	Excluded    *ebpf.Map `ebpf:"excluded"`
+	Faults      *ebpf.Map `ebpf:"faults"`
+	LastVictim  *ebpf.Map `ebpf:"last_victim"`
+	Marks       *ebpf.Map `ebpf:"marks"`
+	MptcpOwners *ebpf.Map `ebpf:"mptcp_owners"`
+	Owners      *ebpf.Map `ebpf:"owners"`
+	Rare        *ebpf.Map `ebpf:"rare"`
+	Rings       *ebpf.Map `ebpf:"rings"`
 }
 
 func (m *traceMaps) Close() error {
@@ -456,6 +459,7 @@ func (m *traceMaps) Close() error {
 		m.Faults,
 		m.LastVictim,
 		m.Marks,
+		m.MptcpOwners,
 		m.Owners,
 		m.Rare,
 		m.Rings,
