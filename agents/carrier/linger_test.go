@@ -7,12 +7,13 @@ import (
 )
 
 // TestClientThatSendsAfterItsPeer: the stream of a client that sends after its peer has gone ends at once. Otherwise each would keep a window
-// of memory for a while, which no one counts.
+// of memory for a while, which no one counts. On a busy machine one of a few streams may end later.
 func TestClientThatSendsAfterItsPeer(t *testing.T) {
+	const attempts = 4
 	for name, request := range map[string]string{"the peer closes": alice, "its last request": request("GET /a", "X-User: alice", "Connection: close")} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			took := make(chan time.Duration, 1)
+			took := make(chan time.Duration, attempts)
 			client := func(_ string, d duplex) {
 				_, _ = io.ReadFull(d, make([]byte, len(request)))
 				_, _ = io.WriteString(d, fromCli)
@@ -27,21 +28,26 @@ func TestClientThatSendsAfterItsPeer(t *testing.T) {
 				took <- time.Since(began)
 			}
 			f := start(t, scripted(&recorder{}, nil), client, byUser("alice", "alice"))
-			c := f.dial(t)
-			_, _ = io.WriteString(c, request)
-			if _, err := io.ReadFull(c, make([]byte, len(fromCli))); err != nil {
-				t.Fatal(err)
-			}
-			_ = c.Close()
-			select {
-			case d := <-took:
-				if d > lingerTime*9/10 {
-					t.Errorf("the stream ends %s after the peer has gone", d)
+			soonest := patience
+			for range attempts {
+				c := f.dial(t)
+				_, _ = io.WriteString(c, request)
+				if _, err := io.ReadFull(c, make([]byte, len(fromCli))); err != nil {
+					t.Fatal(err)
 				}
-			case <-time.After(patience):
-				t.Error("the client's stream does not end")
+				_ = c.Close()
+				select {
+				case d := <-took:
+					soonest = min(soonest, d)
+				case <-time.After(patience):
+					t.Fatal("the client's stream does not end")
+				}
+				await(t, "the end of the connection", func() bool { return len(f.all()) == 0 })
+				if soonest < lingerTime/2 {
+					return
+				}
 			}
-			await(t, "the end of the connection", func() bool { return len(f.all()) == 0 })
+			t.Errorf("the stream ends %s after the peer has gone", soonest)
 		})
 	}
 }

@@ -8,6 +8,7 @@ import (
 
 	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
+	apimeta "k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	ctrl "sigs.k8s.io/controller-runtime"
@@ -182,12 +183,17 @@ func (r *Reconciler) observe(ctx context.Context) (*observation, error) {
 }
 
 // lastReading returns what was last read for a request that cannot be read now. If this manager has read nothing of it, that is what the
-// one before has left in the status, as if it had been read when this manager began. A namespace that was made anew has Pods with other UIDs.
+// one before has left in the status, as if it had been read when this manager began, or when the one before could no longer read it:
+// restarts do not prolong an intercept whose right cannot be reviewed. A namespace that was made anew has Pods with other UIDs.
 func (r *Reconciler) lastReading(ctx context.Context, q *request, resolved map[workload]target.Workload) reading {
 	if before := r.previous[q.UID]; before != nil {
 		return before.reading
 	}
 	last := reading{at: r.began, requester: q.requester}
+	admitted := apimeta.FindStatusCondition(q.Status.Conditions, sondev1.ConditionAdmitted)
+	if admitted != nil && admitted.Status == metav1.ConditionUnknown && admitted.LastTransitionTime.Time.Before(last.at) {
+		last.at = admitted.LastTransitionTime.Time
+	}
 	known := map[types.UID]bool{}
 	for i := range q.Status.Pods {
 		known[types.UID(q.Status.Pods[i].UID)] = true

@@ -49,6 +49,28 @@ func TestReviewWithoutAnAnswerAfterARestart(t *testing.T) {
 	}
 }
 
+// TestRestartsWhileRightsCannotBeReviewed: managers that start one after the other do not prolong the time in which an intercept goes on
+// without a review, and none brings one back whose carriers were removed.
+func TestRestartsWhileRightsCannotBeReviewed(t *testing.T) {
+	s := settled(t)
+	for _, user := range []string{"user0", "user1", "user2"} {
+		s.silent[user] = true
+	}
+	s.settle()
+	began := s.clock.Now()
+	for _, step := range []struct {
+		after time.Duration
+		want  int
+	}{{time.Minute, 2}, {maxReadingAge + time.Second, 0}, {time.Hour, 0}} {
+		s.clock.SetTime(began.Add(step.after))
+		s.leader = s.newReplica(0)
+		s.settle()
+		if n := s.carriersKept(); n != step.want {
+			t.Errorf("after %s without a review, a manager that has just started keeps %d carriers, want %d", step.after, n, step.want)
+		}
+	}
+}
+
 // TestStatusOfARequestThatIsNotRead: nothing is known of its target, so the status does not say that the target or its Pods are gone.
 func TestStatusOfARequestThatIsNotRead(t *testing.T) {
 	q := intercepting("a", "web-1")
