@@ -53,7 +53,7 @@ func (r *Reconciler) act(ctx context.Context, o *observation, p *plan) (*actions
 	for _, pod := range p.create {
 		err, checked := current[pod.Namespace]
 		if !checked {
-			err = r.checkCurrent(ctx, pod.Namespace)
+			err = r.checkCurrent(ctx, o, pod.Namespace)
 			current[pod.Namespace] = err
 			errs = append(errs, err)
 		}
@@ -68,19 +68,17 @@ func (r *Reconciler) act(ctx context.Context, o *observation, p *plan) (*actions
 	return done, errors.Join(errs...)
 }
 
-// checkCurrent returns an error while the cache has another namespace of this name than the API server. The requests of this pass
-// were checked against that one, so they give no right to the Pods of a namespace that was made anew.
-func (r *Reconciler) checkCurrent(ctx context.Context, name string) error {
-	cached, err := r.namespace(ctx, r.Client, name)
-	if err != nil {
-		return wrap("get target namespace", err)
-	}
+// checkCurrent returns an error if a request is for an earlier namespace of this name than the API server has. The pass may have checked
+// it against a cache that was behind, or not at all (readError). It gives no right to the Pods of a namespace that was made anew.
+func (r *Reconciler) checkCurrent(ctx context.Context, o *observation, name string) error {
 	live, err := r.namespace(ctx, r.Live, name)
 	if err != nil {
 		return wrap("get target namespace", err)
 	}
-	if live.UID != cached.UID {
-		return fmt.Errorf("namespace %q was just deleted and created again: the operator checks its InterceptRequests again", name)
+	for _, q := range o.requests {
+		if namespace, _ := q.AgentTarget(); namespace == name && len(q.pods) > 0 && q.namespaceUID != live.UID {
+			return fmt.Errorf("namespace %q was just deleted and created again: the operator checks its InterceptRequests again", name)
+		}
 	}
 	return nil
 }

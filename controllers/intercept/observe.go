@@ -57,6 +57,8 @@ type request struct {
 	recorded sondev1.InterceptPhase
 	// readError says why rights or target could not be read in this pass. Then the reading is an earlier pass's.
 	readError string
+	// replaced reports that the cache has another namespace than the stamp, or none, and the API server did not confirm that.
+	replaced bool
 	reading
 }
 
@@ -67,6 +69,8 @@ type reading struct {
 	targetFound bool
 	// requester is the name of who asked, by the webhook's stamp.
 	requester string
+	// namespaceUID is that of the target's namespace when the request was made, by the stamp; empty if the stamp could not be read.
+	namespaceUID types.UID
 }
 
 // workload names a target.
@@ -165,8 +169,8 @@ func (r *Reconciler) observe(ctx context.Context) (*observation, error) {
 		if err := r.observeRequest(ctx, q, resolved); err != nil {
 			o.failed = errors.Join(o.failed, fmt.Errorf("InterceptRequest %s/%s: %w", q.Namespace, q.Name, err))
 			q.readError, q.reading = err.Error(), r.lastReading(ctx, q, resolved)
-			if now.Sub(q.at) > maxReadingAge {
-				q.pods = nil // for example, the right has not been reviewed for so long
+			if q.replaced || now.Sub(q.at) > maxReadingAge {
+				q.pods = nil // they may be of another namespace, or, for example, the right has not been reviewed for so long
 			}
 		}
 		o.requests = append(o.requests, q)
@@ -189,7 +193,7 @@ func (r *Reconciler) lastReading(ctx context.Context, q *request, resolved map[w
 	if before := r.previous[q.UID]; before != nil {
 		return before.reading
 	}
-	last := reading{at: r.began, requester: q.requester}
+	last := reading{at: r.began, requester: q.requester, namespaceUID: q.namespaceUID}
 	admitted := apimeta.FindStatusCondition(q.Status.Conditions, sondev1.ConditionAdmitted)
 	if admitted != nil && admitted.Status == metav1.ConditionUnknown && admitted.LastTransitionTime.Time.Before(last.at) {
 		last.at = admitted.LastTransitionTime.Time
@@ -255,7 +259,7 @@ func (r *Reconciler) admit(ctx context.Context, q *request) error {
 	case err != nil:
 		return wrap("verify stamp", err)
 	}
-	q.requester = claim.Requester.Username
+	q.requester, q.namespaceUID = claim.Requester.Username, types.UID(claim.TargetNamespaceUID)
 	paused, err := pause.Requested(ctx, r.PauseConfig, r.Options.Namespace)
 	if err != nil {
 		return err
@@ -302,6 +306,7 @@ func (r *Reconciler) checkNamespaces(ctx context.Context, q *request, claim stam
 		q.refuse(sondev1.ReasonNamespaceReplaced, fmt.Sprintf("namespace %q was deleted: run kubectl sonde intercept for another target", name))
 		return nil
 	case err != nil:
+		q.replaced = true
 		return wrap("get target namespace", err)
 	case string(ns.UID) != claim.TargetNamespaceUID:
 		q.refuse(sondev1.ReasonNamespaceReplaced, fmt.Sprintf("namespace %q was deleted and created again: run kubectl sonde intercept again", name))
