@@ -13,8 +13,8 @@ import (
 	"github.com/sonde-operator/sonde/agents/trace/kernel"
 )
 
-// A process's sockets of MPTCP are above those of its connections, which are the kernel's. Each connection is recorded once, with its
-// owner, also where the owner decides whether it is recorded.
+// A process with MPTCP has a socket for each MPTCP connection. The kernel makes the TCP connections below it. The trace records each of
+// these once, with its owner. That also holds where the owner decides whether it is recorded.
 func TestConnectionsOfMPTCP(t *testing.T) {
 	for name, tc := range map[string]struct{ ownNet, byCommand bool }{
 		"network of the Pod":  {ownNet: true},

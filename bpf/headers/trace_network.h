@@ -428,8 +428,8 @@ static __always_inline void read_unix_name(struct open_socket *s, struct sock *s
 }
 
 /*
- * Notes the owner of a socket of MPTCP. Its connections are the kernel's sockets, of which the iterator sees none: the counts are
- * those of the first one.
+ * Notes the owner of a socket of MPTCP. The kernel makes the TCP sockets below it, and this iterator finds none of them. So the event
+ * of an open connection has the counts of the first one.
  */
 static __always_inline void see_mptcp(struct open_socket *s, struct sock *sk)
 {

@@ -39,7 +39,7 @@ func logTo(w io.Writer) {
 // warningCode is the only one that the API server sends: a persistent warning (RFC 7234, section 5.5).
 const warningCode = 299
 
-// warnings logs those of the API server.
+// warnings logs each warning that the API server adds to a response.
 type warnings struct{}
 
 // HandleWarningHeader implements rest.WarningHandler.

@@ -69,7 +69,8 @@ type reading struct {
 	targetFound bool
 	// requester is the name of who asked, by the webhook's stamp.
 	requester string
-	// namespaceUID is that of the target's namespace when the request was made, by the stamp; empty if the stamp could not be read.
+	// namespaceUID is the UID that the target's namespace had when the request was made. The stamp has it. It is empty if the stamp could
+	// not be verified.
 	namespaceUID types.UID
 }
 
@@ -207,7 +208,7 @@ func (r *Reconciler) lastReading(ctx context.Context, q *request, resolved map[w
 	}
 	found, err := r.resolve(ctx, q, resolved)
 	if err != nil {
-		return last // the error is that of this pass, or another one
+		return last // without Pods, because the target cannot be read either
 	}
 	last.targetFound = found.Found
 	for _, pod := range found.Pods {
