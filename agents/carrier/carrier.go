@@ -69,7 +69,7 @@ type Carrier struct {
 	pod     Pod
 	routing atomic.Pointer[routing]
 	peer    atomic.Pointer[tunnel.Peer]
-	steerer steerer
+	steerer *steerer
 	kick    chan struct{}
 	history history
 	// short: memory is short, so the app gets new connections. excess is memory.Excess, but for tests.
@@ -103,7 +103,7 @@ func Run(ctx context.Context, cfg *Config) error {
 
 func newCarrier(cfg *Config, pod Pod) *Carrier {
 	c := &Carrier{cfg: cfg, pod: pod, kick: make(chan struct{}, 1), conns: map[*conn]struct{}{}, excess: memory.Excess}
-	c.steerer = steerer{steer: pod.Steer, log: cfg.Log, on: map[uint16]bool{}, unsure: map[uint16]bool{}, until: map[uint16]time.Time{}}
+	c.steerer = newSteerer(pod.Steer, cfg.Log)
 	c.routing.Store(&routing{})
 	return c
 }

@@ -396,7 +396,7 @@ func TestSteerer(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			pod := &fakePod{}
-			s := steerer{steer: pod.Steer, log: slog.New(slog.DiscardHandler), on: map[uint16]bool{}, unsure: map[uint16]bool{}, until: map[uint16]time.Time{}}
+			s := newSteerer(pod.Steer, slog.New(slog.DiscardHandler))
 			r := &routing{}
 			for i, step := range steps {
 				pod.fail = nil
@@ -429,7 +429,7 @@ func TestSteeringWithoutAnAnswer(t *testing.T) {
 		steered[port] = on
 		return late
 	}
-	s := steerer{steer: steer, log: slog.New(slog.DiscardHandler), on: map[uint16]bool{}, unsure: map[uint16]bool{}, until: map[uint16]time.Time{}}
+	s := newSteerer(steer, slog.New(slog.DiscardHandler))
 	now := time.Unix(1000, 0)
 	r := compile(t.Context(), &tunnel.Table{Routes: []tunnel.TableRoute{live}}, &routing{}, s.log)
 	s.update(t.Context(), r, now)

@@ -31,6 +31,10 @@ type steerer struct {
 	full bool
 }
 
+func newSteerer(steer func(context.Context, uint16, bool) error, log *slog.Logger) *steerer {
+	return &steerer{steer: steer, log: log, on: map[uint16]bool{}, unsure: map[uint16]bool{}, until: map[uint16]time.Time{}}
+}
+
 // update makes the opener follow the routes. It returns when to call it again; zero means after the next change.
 func (s *steerer) update(ctx context.Context, r *routing, now time.Time) time.Time {
 	s.mu.Lock()
