@@ -3,8 +3,6 @@ package decode
 import (
 	"time"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/sonde-operator/sonde/agents/trace/kernel"
 )
 
@@ -12,7 +10,9 @@ import (
 // clock during a trace does not reorder its events.
 type bootClock struct{ offset int64 }
 
-func (c *bootClock) set() { c.measure(wallTime, kernel.BootTime) }
+func (c *bootClock) set() {
+	c.measure(func() int64 { return time.Now().UnixNano() }, kernel.BootTime)
+}
 
 // Attempts of measure, and how many nanoseconds one takes that nothing has interrupted.
 const (
@@ -34,15 +34,6 @@ func (c *bootClock) measure(wall func() int64, boot func() uint64) {
 			return
 		}
 	}
-}
-
-// wallTime returns the node's time in nanoseconds since 1970.
-func wallTime() int64 {
-	var wall unix.Timespec
-	if unix.ClockGettime(unix.CLOCK_REALTIME, &wall) != nil {
-		return 0
-	}
-	return wall.Nano()
 }
 
 func (c *bootClock) at(ns uint64) time.Time { return time.Unix(0, c.offset+int64(ns)) }
