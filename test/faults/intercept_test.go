@@ -37,6 +37,10 @@ const (
 	laptop = "laptop"
 	// calm is how long a storm lasts before its fault.
 	calm = 2 * time.Second
+	// fullRate is how many new connections each second the faults happen under, where the machine carries them.
+	fullRate = 1000
+	// leastRate is the least that shows anything: ten requests within the shortest goal.
+	leastRate = 100
 )
 
 // interceptScene has Pods on one node, whose port is intercepted, and a Pod on the other that sends requests to them.
@@ -46,6 +50,7 @@ type interceptScene struct {
 	pods  []corev1.Pod
 	asker *corev1.Pod
 	to    string // address of the developer's process
+	rate  int    // new connections each second
 	i     *cluster.Intercepting
 }
 
@@ -76,7 +81,7 @@ var interceptFaults = []interceptFault{
 	{name: "manager killed (both replicas)", lasts: 2 * time.Second, inject: managerKilled, mend: managersAgain, served: true},
 }
 
-// TestIntercepts injects each fault SONDE_ROUNDS times, 20 unless told otherwise, under 1,000 new connections per second.
+// TestIntercepts injects each fault SONDE_ROUNDS times, by default 20, under the load of pace.
 // SONDE_INTERCEPTS_TABLE=FILE writes the results there as the table of docs/reliability.md.
 func TestIntercepts(t *testing.T) {
 	rounds := 20
@@ -95,6 +100,10 @@ func TestIntercepts(t *testing.T) {
 	s.asker = cluster.Pod(t, s.ns, "asker", spec)
 	inside := insideTarget(t, &s.pods[0])
 	var out strings.Builder
+	s.pace(t)
+	if s.rate < fullRate {
+		fmt.Fprintf(&out, "The machine of this run carries only %d new connections each second.\n\n", s.rate)
+	}
 	out.WriteString("| what happens | goal | median | longest | requests that failed, of all |\n|---|---|---|---|---|\n")
 	for _, f := range interceptFaults {
 		t.Run(f.name, func(t *testing.T) { out.WriteString(f.run(t, s, rounds)) })
@@ -110,6 +119,34 @@ func TestIntercepts(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
+}
+
+// pace sets the rate to the highest, of fullRate and its halves, at which a storm without a fault has no failed request
+// and at most one of a hundred of the app's is slow. At a higher rate requests wait in queues for processors, and fail for
+// that.
+func (s *interceptScene) pace(t *testing.T) {
+	t.Helper()
+	s.start(t)
+	defer s.end(t)
+	pod := &s.pods[0]
+	for s.rate = fullRate; s.rate >= leastRate; s.rate /= 2 {
+		failed, slow, apps := 0, 0, 0
+		for n, bursts := range s.send(t, pod, 5*time.Second, func() {}) {
+			for _, b := range bursts {
+				if n == 0 {
+					apps, slow = apps+b.Count, slow+b.Slow
+				}
+				if b.Answer != [...]string{pod.Name, laptop}[n] {
+					failed += b.Count
+				}
+			}
+		}
+		t.Logf("%d new connections each second, without a fault: %d requests failed, and %d of the app's %d were slow", s.rate, failed, slow, apps)
+		if failed == 0 && slow*100 <= apps {
+			return
+		}
+	}
+	t.Fatalf("the machine is too slow or too busy: it does not carry %d new connections each second", leastRate)
 }
 
 // run injects a fault that often, and returns its row of the table.
@@ -171,30 +208,18 @@ type outage struct {
 // burst is a run of requests with the same result (test/workload/storm.go).
 type burst struct {
 	First, Last, Ended int64
-	Count              int
+	Count, Slow        int
 	Answer             string
 }
 
 // storm sends requests to a Pod, some of them with the header, and injects the fault meanwhile.
 func (s *interceptScene) storm(t *testing.T, f interceptFault, pod *corev1.Pod) outage {
 	t.Helper()
-	type answer struct {
-		out string
-		err error
-	}
-	answers := make(chan answer, 1)
-	go func() {
-		out, err := cluster.Exec(t.Context(), s.asker, "/workload", "storm", "-to", pod.Status.PodIP+":8080", "-header", "x-developer: alice",
-			"-for", (calm + f.lasts).String())
-		answers <- answer{out, err}
-	}()
-	time.Sleep(calm)
-	at := f.inject(t, s, pod).UnixNano()
-	a := <-answers
-	var series [][]burst
-	if err := json.Unmarshal([]byte(a.out), &series); err != nil || a.err != nil || len(series) != 2 {
-		t.Fatalf("storm: %v, %v\n%s", err, a.err, a.out)
-	}
+	var at int64
+	series := s.send(t, pod, calm+f.lasts, func() {
+		time.Sleep(calm)
+		at = f.inject(t, s, pod).UnixNano()
+	})
 	var o outage
 	appAnswered := false
 	for n, bursts := range series {
@@ -219,9 +244,32 @@ func (s *interceptScene) storm(t *testing.T, f interceptFault, pod *corev1.Pod) 
 		t.Errorf("the app has answered requests with the header: %t", appAnswered)
 	}
 	if o.lasted > f.goal || t.Failed() {
-		t.Logf("%s at %d: %s", f.name, at, a.out)
+		t.Logf("%s at %d: %+v", f.name, at, series)
 	}
 	return o
+}
+
+// send sends requests to a Pod for that long, calls meanwhile, and returns what became of the requests without the header
+// and of those with it.
+func (s *interceptScene) send(t *testing.T, pod *corev1.Pod, lasts time.Duration, meanwhile func()) [2][]burst {
+	t.Helper()
+	type answer struct {
+		out string
+		err error
+	}
+	answers := make(chan answer, 1)
+	go func() {
+		out, err := cluster.Exec(t.Context(), s.asker, "/workload", "storm", "-to", pod.Status.PodIP+":8080", "-header", "x-developer: alice",
+			"-for", lasts.String(), "-rate", strconv.Itoa(s.rate))
+		answers <- answer{out, err}
+	}()
+	meanwhile()
+	a := <-answers
+	var series [2][]burst
+	if err := json.Unmarshal([]byte(a.out), &series); err != nil || a.err != nil {
+		t.Fatalf("storm: %v, %v\n%s", err, a.err, a.out)
+	}
+	return series
 }
 
 // kill sends a signal to processes of a node. It returns a time just before that.

@@ -18,6 +18,8 @@ const (
 	stormTimeout = 3 * time.Second
 	// stormShare is one of how many requests has the header. These take a longer way, which costs this machine more.
 	stormShare = 20
+	// stormSlow is how long a request may take on a machine that is not overloaded.
+	stormSlow = 50 * time.Millisecond
 )
 
 // stormRun is a run of requests, in the order of their start, that had the same result.
@@ -28,6 +30,8 @@ type stormRun struct {
 	// Ended says when the first of them ended.
 	Ended int64 `json:"ended"`
 	Count int   `json:"count"`
+	// Slow is how many of them took longer than stormSlow.
+	Slow int `json:"slow,omitempty"`
 	// Answer is the first line of the body, or "error: " and why there is none.
 	Answer string `json:"answer"`
 }
@@ -70,12 +74,14 @@ func storm(f *flag.FlagSet, args []string) error {
 	var runs [len(requests)][]stormRun
 	for i, r := range results {
 		to := &runs[kind(i)]
-		if n := len(*to); n > 0 && (*to)[n-1].Answer == r.answer {
-			last := &(*to)[n-1]
-			last.Last, last.Ended, last.Count = r.started, min(last.Ended, r.ended), last.Count+1
-			continue
+		if n := len(*to); n == 0 || (*to)[n-1].Answer != r.answer {
+			*to = append(*to, stormRun{First: r.started, Ended: r.ended, Answer: r.answer})
 		}
-		*to = append(*to, stormRun{First: r.started, Last: r.started, Ended: r.ended, Count: 1, Answer: r.answer})
+		last := &(*to)[len(*to)-1]
+		last.Last, last.Ended, last.Count = r.started, min(last.Ended, r.ended), last.Count+1
+		if r.ended-r.started > int64(stormSlow) {
+			last.Slow++
+		}
 	}
 	return json.NewEncoder(os.Stdout).Encode(runs)
 }
