@@ -46,7 +46,7 @@ type room struct {
 	limits ceiling.Limits
 	// ahead counts the captures of the namespace that run before this one; 0 once this one has begun.
 	ahead int
-	// held counts the Pods of this capture whose entry was not final before this pass.
+	// held counts the Pods of this capture that have a place (hasPlace).
 	held int
 	// takes has the places that a Pod of this capture takes on its node, by the reason of entries that wait for them.
 	takes map[string]int
@@ -113,6 +113,13 @@ func (m *room) take(p *podState) {
 	}
 }
 
+// hasPlace reports whether the Pod has one of the places of its capture: a probe that has not ended. Its entry alone does not show
+// that, because the status of a large capture has no room for all entries that are final.
+func (p *podState) hasPlace() bool {
+	ended := p.before.Phase.Final() || p.agent != nil && probeEnded(p.agent.Expand()) || p.job != nil && jobEnded(p.job.Expand())
+	return p.hadJob() && !ended
+}
+
 // isQueued reports whether an entry waits for a ceiling.
 func isQueued(e sondev1.PodResult) bool {
 	return e.Phase == sondev1.PhasePending && slices.Contains(queueReasons, e.Reason)
@@ -136,7 +143,7 @@ func (r *Reconciler) observeRoom(ctx context.Context, capture sondev1.Capture, o
 		return nil
 	}
 	for _, p := range observed.pods {
-		if p.hadJob() && !p.before.Phase.Final() {
+		if p.hasPlace() {
 			observed.room.held++
 		}
 	}

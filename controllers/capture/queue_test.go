@@ -152,6 +152,39 @@ func TestQueueOfPods(t *testing.T) {
 	}
 }
 
+// TestQueueOfUnlistedPods checks that a Pod whose probe has ended makes room for another one also if the status does not list it.
+func TestQueueOfUnlistedPods(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, newCapture(begun, func(pc *sondev1.PacketCapture) {
+		for i := range sondev1.MaxPodEntries { // listed before all others
+			name := fmt.Sprintf("over-%03d", i)
+			pc.Status.Pods = append(pc.Status.Pods, sondev1.PodResult{
+				UID: "uid-" + name, Name: name, Node: "node-a", Job: name + "-qwer", Phase: sondev1.PhaseIncomplete, Reason: sondev1.ReasonKilled,
+			})
+		}
+	}), deployment("web-1", "web-2")...)
+	w.r.Ceilings = ceiling.Limits{PodsPerCapture: 2}
+	w.settle()
+	w.agents(w.attach)
+	w.settle()
+	w.add(webPod("web-3", w.now))
+	w.settle()
+	want := []string{"web-1-qwer", "web-2-qwer"}
+	if diff := cmp.Diff(want, w.jobNames()); diff != "" || w.capture().Status.PodsOmitted != 3 {
+		t.Fatalf("jobs of a full capture (-want +got):\n%s, %d Pods are not listed", diff, w.capture().Status.PodsOmitted)
+	}
+	w.clock.Step(5 * time.Second)
+	w.agents(w.end(done(sondev1.ReasonPacketLimit)))
+	w.settle()
+	w.clock.Step(5 * time.Second)
+	w.add(webPod("web-4", w.now), webPod("web-5", w.now))
+	w.settle()
+	want = append(want, "web-3-qwer", "web-4-qwer")
+	if diff := cmp.Diff(want, w.jobNames()); diff != "" {
+		t.Errorf("jobs after two probes have ended (-want +got):\n%s", diff)
+	}
+}
+
 // TestKeptResultsTakePlaces checks that a kept result takes a place on its node until it is deleted, that the Pod that waits for it
 // says how to get one, and that the namespaces share the places.
 func TestKeptResultsTakePlaces(t *testing.T) {
