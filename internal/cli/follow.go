@@ -65,7 +65,8 @@ func (p *plugin) followPackets(ctx context.Context, name string, o streamOptions
 	a.endpoint.OnBusy = func(reason string) { a.display.PrintLine("Waiting for packets: " + reason) }
 	a.with = &companions{all: []companion{stream}}
 	go newAddressNames(ctx, conn.names, c).stream(ctx, stream.stream.AddNames)
-	err = p.follow(ctx, a, capture.NewState(c, p.clock.Now()), saveOptions{})
+	state := capture.NewState(c, p.clock.Now())
+	err = p.follow(ctx, a, state, saveOptions{})
 	a.display.Close()
 	switch {
 	case stream.readerEnded():
@@ -77,7 +78,20 @@ func (p *plugin) followPackets(ctx context.Context, name string, o streamOptions
 	case err != nil:
 		return err
 	}
-	return printFollowed(p.streams.ErrOut, stream.result, c.Spec.Rotate != nil, p.commandFor("download", c))
+	early := endedEarly(&stream.result, state.Pods())
+	return printFollowed(p.streams.ErrOut, stream.result, early, c.Spec.Rotate != nil, p.commandFor("download", c))
+}
+
+// endedEarly counts the packets of Pods whose stream ended before their capture, although it seemed whole: a keeper ends it when it is
+// ended itself, and when its probe does not report for some time, which may go on.
+func endedEarly(r *follow.Result, pods []v1alpha1.PodResult) (n int64) {
+	for i := range pods {
+		p := &pods[i]
+		if read, streamed := r.Read[p.UID]; streamed {
+			n += max(0, p.Packets+p.Overwritten-read-r.LeftOut[p.UID])
+		}
+	}
+	return n
 }
 
 // followed returns a capture whose packets can be followed.
@@ -96,8 +110,9 @@ func (p *plugin) followed(ctx context.Context, name string) (*connection, *v1alp
 	return conn, pc, nil
 }
 
-// printFollowed prints what the stream had, what it lacks, and the command that saves all packets, or those that a ring has.
-func printFollowed(w io.Writer, r follow.Result, ring bool, download string) error {
+// printFollowed prints what the stream had, what it lacks, and the command that saves all packets, or those that a ring has. early packets
+// came after the end of their stream.
+func printFollowed(w io.Writer, r follow.Result, early int64, ring bool, download string) error {
 	fmt.Fprintf(w, "%d packets of %d Pods\n", r.Packets, r.Pods)
 	if r.Earlier > 0 {
 		fmt.Fprintf(w, "%d packets are not in the stream, because they were captured before it began\n", r.Earlier)
@@ -105,8 +120,11 @@ func printFollowed(w io.Writer, r follow.Result, ring bool, download string) err
 	if r.Late > 0 {
 		fmt.Fprintln(w, lateNote(r.Late))
 	}
-	if r.Abandoned {
+	switch {
+	case r.Abandoned:
 		fmt.Fprintln(w, "the last packets are not in the stream, because they did not come in time")
+	case early > 0:
+		fmt.Fprintf(w, "%d packets are not in the stream, because their agent ended it before the capture did\n", early)
 	}
 	if r.Skipped > 0 {
 		fmt.Fprintf(w, "%d packets are not in the stream, because its reader was slow\n", r.Skipped)
@@ -114,7 +132,7 @@ func printFollowed(w io.Writer, r follow.Result, ring bool, download string) err
 	if r.Waited > 0 {
 		fmt.Fprintf(w, "%d packets are not in the stream, because their Pods had to wait for a place or a connection\n", r.Waited)
 	}
-	incomplete := r.Skipped > 0 || r.Waited > 0 || r.Abandoned
+	incomplete := r.Skipped > 0 || r.Waited > 0 || r.Abandoned || early > 0
 	if incomplete || r.Earlier > 0 {
 		what := "all packets"
 		if ring {

@@ -186,6 +186,40 @@ func TestCaptureThatIsIncomplete(t *testing.T) {
 	}
 }
 
+// A Pod that is Completed can be without its file, because the agent's Pod was evicted since. What was saved is not everything then.
+func TestCaptureWhoseFileIsGone(t *testing.T) {
+	const gone = "web-2: the file is not in the cluster any more: the agent's Pod ended before, as by a drain of its node"
+	lose := func(s *apiServer, lost ...int) func(v1alpha1.Capture) {
+		return func(c v1alpha1.Capture) {
+			s.twoPods(v1alpha1.PhaseCompleted)(c)
+			for _, i := range lost {
+				c.CaptureStatus().Pods[i].Files = nil
+			}
+		}
+	}
+	s := newAPIServer(t)
+	s.onCreate = lose(s, 1)
+	path := filepath.Join(t.TempDir(), "web.pcapng")
+	r := sonde(t, s, report.ExitIncomplete, "capture", "web", "--json", "-o", path)
+	var got report.Report
+	if err := json.Unmarshal([]byte(r.out.String()), &got); err != nil {
+		t.Fatalf("%v in\n%s", err, r.out)
+	}
+	if got.Complete || got.Path != path || !slices.Equal(got.Problems, []string{gone}) {
+		t.Errorf("summary %+v", got)
+	}
+	if len(s.captures) != 1 {
+		t.Error("the capture is deleted")
+	}
+
+	s = newAPIServer(t)
+	s.onCreate = lose(s, 0, 1)
+	r = sonde(t, s, report.ExitError, "capture", "web", "-o", filepath.Join(t.TempDir(), "web.pcapng"))
+	if out := r.out.String(); !strings.Contains(out, "Nothing was saved.") || !strings.Contains(out, "2 files were not saved: the file is not in the cluster any more") {
+		t.Errorf("said\n%s", out)
+	}
+}
+
 func TestCaptureToTheStandardOutput(t *testing.T) {
 	s := newAPIServer(t)
 	s.onCreate = s.twoPods(v1alpha1.PhaseCompleted)

@@ -258,6 +258,26 @@ func TestFollow(t *testing.T) {
 	r.await(t, report.ExitOK)
 }
 
+// A stream that ended early, as when its agent was taken for dead, seems whole. What it lacks is counted nevertheless.
+func TestFollowEndedEarly(t *testing.T) {
+	s := runningCapture(t)
+	s.add(&v1alpha1.PacketCapture{}, v1alpha1.PhaseCapturing)
+	r := start(t, s, nil, "follow", "web", "--delay", "10ms")
+	awaitPackets(t, r.out.String, 2)
+	s.later("packetcaptures/web", func(c v1alpha1.Capture) {
+		s.twoPods(v1alpha1.PhaseCompleted)(c)
+		c.CaptureStatus().Pods[0].Packets += 4
+	})
+	r.await(t, report.ExitIncomplete)
+	for _, want := range []string{
+		"4 packets are not in the stream, because their agent ended it before the capture did\n", "To save all packets:\n  kubectl sonde download web -n shop\n",
+	} {
+		if !strings.Contains(r.errOut.String(), want) {
+			t.Errorf("no %q in\n%s", want, r.errOut)
+		}
+	}
+}
+
 // What cannot be followed is refused with the next step.
 func TestFollowRefuses(t *testing.T) {
 	ring := &v1alpha1.PacketCapture{Spec: v1alpha1.PacketCaptureSpec{Rotate: &v1alpha1.Rotate{MaxBytes: 1 << 20, Files: 2}}}

@@ -2,6 +2,7 @@ package capture
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -127,6 +128,9 @@ func Streamed(pods []v1alpha1.PodResult, read map[string]int64, bytes int64, lat
 	last := ""
 	for i := range s.Files {
 		f := &s.Files[i]
+		if errors.Is(f.Err, errGone) {
+			f.Err = nil // the stream may have had its packets before
+		}
 		f.Bytes = f.Captured
 		first := f.Pod.UID != last // the packets are missing from the Pod's stream, and not from each file of a ring
 		last = f.Pod.UID
@@ -138,11 +142,18 @@ func Streamed(pods []v1alpha1.PodResult, read map[string]int64, bytes int64, lat
 	return s
 }
 
-// plan lists the files and gives each a unique name. A StatefulSet that restarts a Pod has two Pods of one name.
+// errGone says that a Pod has a result, and the cluster has no file of it.
+var errGone = errors.New("the file is not in the cluster any more: the agent's Pod ended before, as by a drain of its node")
+
+// plan lists the files and gives each a unique name. A StatefulSet that restarts a Pod has two Pods of one name. A Pod that is Completed
+// had a file: if it has none any more, an entry says so.
 func plan(pods []v1alpha1.PodResult) []SavedFile {
 	var files []SavedFile
 	used := map[string]bool{}
 	for _, p := range pods {
+		if p.Phase == v1alpha1.PhaseCompleted && len(p.Files) == 0 {
+			files = append(files, SavedFile{Pod: p, Name: "the file", Err: errGone})
+		}
 		for _, f := range p.Files {
 			saved := SavedFile{Pod: p, Name: f.Name, Captured: f.Bytes, tempPath: f.Name}
 			if used[saved.tempPath] {

@@ -67,8 +67,10 @@ type Result struct {
 	Packets uint64
 	// Bytes written.
 	Bytes int64
-	// Read packets, by the UID of their Pod.
+	// Read packets, by the UID of their Pod. A Pod whose stream began is in it.
 	Read map[string]int64
+	// LeftOut has the packets that these streams have left out and counted, by the UID of their Pod.
+	LeftOut map[string]int64
 	// Packets that are in the files, but not in the stream: Skipped because its reader was slow, Waited because their Pod waited for its
 	// place or a connection, Earlier because they were captured before the stream began.
 	Skipped, Waited, Earlier uint64
@@ -179,7 +181,7 @@ func (s *Stream) Finish(ctx context.Context) (Result, error) {
 	defer s.mu.Unlock()
 	s.result.Pods = s.pods.Pods()
 	r := s.result
-	r.Read = maps.Clone(r.Read) // a write may still hang
+	r.Read, r.LeftOut = maps.Clone(r.Read), maps.Clone(r.LeftOut) // a write may still hang
 	return r, cmp.Or(s.err, err)
 }
 

@@ -44,6 +44,7 @@ func (s *Stream) readPod(ctx context.Context, of podstreams.Pod) error {
 	p := &pod{stream: s, ctx: ctx, uid: of.UID, earlier: uint64(of.Packets)}
 	s.mu.Lock()
 	p.progress = s.sources.join(of.UID)
+	s.result.Read[of.UID] = 0 // it has no other stream
 	s.mu.Unlock()
 	defer func() {
 		s.mu.Lock()
@@ -190,6 +191,10 @@ func (p *pod) Gap(packets uint64, waited bool) {
 	s := p.stream
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if s.result.LeftOut == nil {
+		s.result.LeftOut = map[string]int64{}
+	}
+	s.result.LeftOut[p.uid] += int64(packets)
 	earlier := uint64(0)
 	if !p.began && !s.o.FromStart {
 		earlier = packets
