@@ -22,6 +22,8 @@ type Pod interface {
 	Listeners() []net.Listener
 	// Steer begins or ends the redirection of new connections to a port.
 	Steer(ctx context.Context, port uint16, on bool) error
+	// Listens reports whether the app listens on a port.
+	Listens(ctx context.Context, port uint16) (bool, error)
 	// Dial connects to the app. The connection is not redirected.
 	Dial(ctx context.Context, to netip.AddrPort) (*net.TCPConn, error)
 	// Done is closed when the opener has gone.
@@ -104,6 +106,7 @@ func Run(ctx context.Context, cfg *Config) error {
 func newCarrier(cfg *Config, pod Pod) *Carrier {
 	c := &Carrier{cfg: cfg, pod: pod, kick: make(chan struct{}, 1), conns: map[*conn]struct{}{}, excess: memory.Excess}
 	c.steerer = newSteerer(pod.Steer, cfg.Log)
+	c.steerer.listens = pod.Listens
 	c.routing.Store(&routing{})
 	return c
 }

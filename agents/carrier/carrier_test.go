@@ -442,6 +442,55 @@ func TestSteeringWithoutAnAnswer(t *testing.T) {
 	}
 }
 
+// TestSteeringFollowsTheApp: a port is steered while the app listens on it, unless the client answers TCP probes. Otherwise probes that only
+// connect would succeed at the carrier's listener.
+func TestSteeringFollowsTheApp(t *testing.T) {
+	for name, tc := range map[string]struct {
+		route tunnel.TableRoute
+		deaf  bool // what a port is without an app that listens
+	}{
+		"match":                            {byUser("a", "alice"), false},
+		"match, probes to the client":      {probes(byUser("a", "alice")), false},
+		"whole port":                       {whole("a"), false},
+		"whole port, probes to the client": {probes(whole("a")), true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			pod, now := &fakePod{}, time.Unix(1000, 0)
+			s := newSteerer(pod.Steer, slog.New(slog.DiscardHandler))
+			s.listens = pod.Listens
+			tc.route.Port = 80
+			r := compile(t.Context(), &tunnel.Table{Routes: []tunnel.TableRoute{tc.route}}, &routing{}, s.log)
+			for i, deaf := range []bool{true, false, true, false} {
+				pod.deaf = deaf
+				next := s.update(t.Context(), r, now)
+				if got, want := len(s.ports()) > 0, !deaf || tc.deaf; got != want {
+					t.Errorf("step %d, the app listens %t: steered %t, want %t", i, !deaf, got, want)
+				}
+				if want := now.Add(listenInterval); !tc.deaf && !next.Equal(want) {
+					t.Errorf("step %d: next %v, want %v", i, next, want)
+				}
+				now = now.Add(listenInterval)
+			}
+		})
+	}
+}
+
+// TestAppThatStopsListening: connections to the port are refused again, as without a carrier, and redirected when the app is back.
+func TestAppThatStopsListening(t *testing.T) {
+	app, client := servers()
+	f := start(t, app, client, byUser("cli", "alice"))
+	for i, deaf := range []bool{false, true, false} {
+		f.pod.mu.Lock()
+		f.pod.deaf = deaf
+		f.pod.mu.Unlock()
+		await(t, "the port to follow the app", func() bool {
+			all := f.pod.steered()
+			return len(all) == i+1 && all[i] == steering{f.port, !deaf}
+		})
+	}
+	f.awaitAnswer(t, alice, "cli")
+}
+
 // TestServedByNetHTTP relays between real clients and servers.
 func TestServedByNetHTTP(t *testing.T) {
 	f := startWith(t, serveTCP(t, func(d duplex) { serveHTTP(d.(net.Conn)) }), nil, DefaultConnections, byUser("cli", "alice"))

@@ -37,6 +37,8 @@ type fakePod struct {
 	dialed []netip.AddrPort
 	steer  []steering
 	fail   error
+	// deaf: the app does not listen.
+	deaf bool
 }
 
 type steering struct {
@@ -55,6 +57,12 @@ func (p *fakePod) Steer(_ context.Context, port uint16, on bool) error {
 	}
 	p.steer = append(p.steer, steering{port, on})
 	return nil
+}
+
+func (p *fakePod) Listens(context.Context, uint16) (bool, error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return !p.deaf, nil
 }
 
 func (p *fakePod) steered() []steering {

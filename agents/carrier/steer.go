@@ -13,12 +13,16 @@ const (
 	// steerTimeout bounds one request to the opener, and steerRetry is the pause after a failure.
 	steerTimeout = 2 * time.Second
 	steerRetry   = time.Second
+	// listenInterval is how often the carrier looks whether the app listens.
+	listenInterval = time.Second
 )
 
 // steerer decides which ports' connections the opener redirects.
 type steerer struct {
 	steer func(ctx context.Context, port uint16, on bool) error
 	log   *slog.Logger
+	// listens reports whether the app listens on a port; nil if it always does.
+	listens func(ctx context.Context, port uint16) (bool, error)
 
 	mu sync.Mutex
 	// on has the ports that are steered.
@@ -54,6 +58,10 @@ func (s *steerer) update(ctx context.Context, r *routing, now time.Time) time.Ti
 		want, until := s.want(r.ports[port], port, now)
 		if !until.IsZero() {
 			sooner(until)
+		}
+		if want && s.needsApp(r.ports[port]) {
+			want = s.appListens(ctx, port)
+			sooner(now.Add(listenInterval))
 		}
 		if want == s.on[port] && !s.unsure[port] {
 			continue
@@ -100,6 +108,21 @@ func (s *steerer) want(p *portRoutes, port uint16, now time.Time) (bool, time.Ti
 		return false, time.Time{}
 	}
 	return true, until
+}
+
+// needsApp reports whether a port is steered only while the app listens on it. The kernel accepts a steered connection before anyone knows
+// whether the app would. So a check that only connects, like the kubelet's TCP probe, would find a Pod ready whose app does not listen.
+func (s *steerer) needsApp(p *portRoutes) bool {
+	rest := p.liveRest()
+	return s.listens != nil && (rest == nil || !rest.probesToClient)
+}
+
+// appListens is true if the opener cannot tell.
+func (s *steerer) appListens(ctx context.Context, port uint16) bool {
+	ctx, cancel := context.WithTimeout(ctx, steerTimeout)
+	defer cancel()
+	is, err := s.listens(ctx, port)
+	return is || err != nil
 }
 
 func (s *steerer) request(ctx context.Context, port uint16, on bool) error {

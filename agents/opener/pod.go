@@ -144,6 +144,9 @@ func (p *pod) Steer(port uint16, on bool) error {
 	return nil
 }
 
+// Listens implements handover.Pod.
+func (p *pod) Listens(port uint16) (bool, error) { return listens(p.ns, port, p.dialer.listeners) }
+
 // Dial implements handover.Pod.
 func (p *pod) Dial(ctx context.Context, to netip.AddrPort, scope uint32) (*os.File, error) {
 	return p.dialer.dial(ctx, to, scope)

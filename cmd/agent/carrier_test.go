@@ -44,6 +44,8 @@ func (p *hostPod) Steer(_ uint16, on bool) error {
 	return nil
 }
 
+func (p *hostPod) Listens(uint16) (bool, error) { return true, nil }
+
 func (p *hostPod) Dial(ctx context.Context, _ netip.AddrPort, _ uint32) (*os.File, error) {
 	c, err := (&net.Dialer{}).DialContext(ctx, "tcp", p.app)
 	if err != nil {

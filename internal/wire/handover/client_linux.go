@@ -147,6 +147,24 @@ func (c *Client) Steer(ctx context.Context, port uint16, on bool) error {
 	return res.err
 }
 
+// Listens reports whether the app listens on a port.
+func (c *Client) Listens(ctx context.Context, port uint16) (bool, error) {
+	id, r, err := c.request(&message{kind: kindListens, port: port})
+	if err != nil {
+		return false, err
+	}
+	res := c.await(ctx, id, r)
+	switch {
+	case res.err != nil:
+		return false, res.err
+	case res.errno == syscall.ECONNREFUSED:
+		return false, nil
+	case res.errno != 0:
+		return false, fmt.Errorf("find out who listens on port %d: %w", port, res.errno)
+	}
+	return true, nil
+}
+
 // Dial connects to an address of the Pod from its loopback address. Steering leaves the connection alone. At most MaxDials run at one time;
 // others wait. The error is a *net.OpError with the system call's error in it, like a net.Dialer's.
 func (c *Client) Dial(ctx context.Context, to netip.AddrPort) (*net.TCPConn, error) {

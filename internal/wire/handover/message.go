@@ -39,6 +39,8 @@ const (
 	kindSteer
 	// kindDial requests a connection to an address (from the carrier).
 	kindDial
+	// kindListens asks whether the app listens on a port. If it does not, the result is ECONNREFUSED (from the carrier).
+	kindListens
 )
 
 // message is one message without its sockets.
@@ -91,13 +93,15 @@ func parse(b []byte) (message, error) {
 		if m.value <= 1 {
 			rest.value = 0
 		}
+	case kindListens:
+		rest.port = 0
 	case kindDial:
 		rest.port, rest.scope = 0, 0
 		m.addr, hasAddr = netip.AddrFrom16([16]byte(b[16:])).Unmap(), false
 	default:
 		return message{}, fmt.Errorf("%w: kind %d", errMessage, m.kind)
 	}
-	needsPort := m.kind == kindSteer || m.kind == kindDial
+	needsPort := m.kind >= kindSteer // and all after it
 	if rest != (message{}) || hasAddr || needsPort && m.port == 0 {
 		return message{}, fmt.Errorf("%w of kind %d: a value is out of range", errMessage, m.kind)
 	}

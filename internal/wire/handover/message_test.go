@@ -15,6 +15,7 @@ var samples = map[string]message{
 	"result":    {kind: kindResult, id: 1, value: 111},
 	"steer":     {kind: kindSteer, id: 2, port: 8080, value: 1},
 	"unsteer":   {kind: kindSteer, id: 3, port: 65535},
+	"listens":   {kind: kindListens, id: 6, port: 8080},
 	"dial":      {kind: kindDial, id: 4, port: 8080, addr: netip.MustParseAddr("10.0.0.1")},
 	"dial IPv6": {kind: kindDial, id: 5, port: 8080, scope: 2, addr: netip.MustParseAddr("fe80::1")},
 }
@@ -42,11 +43,12 @@ func TestInvalidMessage(t *testing.T) {
 	}{
 		"version":           {of: "ping", edit: func(b []byte) { b[0] = 2 }},
 		"kind 0":            {of: "ping", edit: func(b []byte) { b[1] = 0 }},
-		"kind 7":            {of: "ping", edit: func(b []byte) { b[1] = 7 }},
+		"kind 8":            {of: "ping", edit: func(b []byte) { b[1] = 8 }},
 		"ping with a port":  {of: "ping", edit: func(b []byte) { b[3] = 1 }},
 		"steer 2":           {of: "steer", edit: func(b []byte) { b[11] = 2 }},
 		"steer port 0":      {of: "steer", edit: func(b []byte) { b[2], b[3] = 0, 0 }},
 		"steer an address":  {of: "steer", edit: func(b []byte) { b[31] = 1 }},
+		"listens, port 0":   {of: "listens", edit: func(b []byte) { b[2], b[3] = 0, 0 }},
 		"dial port 0":       {of: "dial", edit: func(b []byte) { b[2], b[3] = 0, 0 }},
 		"dial with a value": {of: "dial", edit: func(b []byte) { b[11] = 1 }},
 	}

@@ -41,6 +41,8 @@ var ErrCarrierGone = errors.New("the carrier has gone")
 type Pod interface {
 	// Steer begins or ends the redirection of a port.
 	Steer(port uint16, on bool) error
+	// Listens reports whether the app listens on a port.
+	Listens(port uint16) (bool, error)
 	// Dial returns a connected socket. The error should have a syscall.Errno in it.
 	Dial(ctx context.Context, to netip.AddrPort, scope uint32) (*os.File, error)
 	// Answering reports that the carrier has stopped answering pings, or answers again.
@@ -168,6 +170,12 @@ func (s *Session) handle(ctx context.Context, wg *sync.WaitGroup, m *message) er
 		s.unanswered.Store(0)
 	case kindSteer:
 		s.reply(ctx, m.id, nil, s.pod.Steer(m.port, m.value == 1))
+	case kindListens:
+		is, err := s.pod.Listens(m.port)
+		if err == nil && !is {
+			err = syscall.ECONNREFUSED
+		}
+		s.reply(ctx, m.id, nil, err)
 	case kindDial:
 		if s.dials.Add(1) > MaxDials {
 			s.dials.Add(-1)

@@ -37,6 +37,14 @@ func (p *fakePod) Steer(port uint16, on bool) error {
 	return nil
 }
 
+// Listens: the app listens on port 8080, and of port 1 nothing is known.
+func (p *fakePod) Listens(port uint16) (bool, error) {
+	if port == 1 {
+		return false, syscall.EPERM
+	}
+	return port == 8080, nil
+}
+
 func (p *fakePod) Dial(ctx context.Context, to netip.AddrPort, _ uint32) (*os.File, error) {
 	n := p.dials.Add(1)
 	defer p.dials.Add(-1)
@@ -159,6 +167,14 @@ func TestErrors(t *testing.T) {
 	}
 	if err := c.Steer(t.Context(), 8080, false); !errors.Is(err, syscall.ENOSPC) {
 		t.Errorf("failing steer: %v", err)
+	}
+	for port, want := range map[uint16]bool{8080: true, 8081: false} {
+		if is, err := c.Listens(t.Context(), port); err != nil || is != want {
+			t.Errorf("the app listens on port %d: %t, %v", port, is, err)
+		}
+	}
+	if _, err := c.Listens(t.Context(), 1); !errors.Is(err, syscall.EPERM) {
+		t.Errorf("failing question: %v", err)
 	}
 	closed, err := net.ListenTCP("tcp", &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1)})
 	if err != nil {

@@ -115,6 +115,8 @@ func (p pod) Steer(_ context.Context, _ uint16, on bool) error {
 	return nil
 }
 
+func (p pod) Listens(context.Context, uint16) (bool, error) { return true, nil }
+
 func (p pod) Dial(ctx context.Context, _ netip.AddrPort) (*net.TCPConn, error) {
 	return (&net.Dialer{}).DialTCP(ctx, "tcp4", netip.AddrPort{}, netip.MustParseAddrPort(appAddress))
 }
