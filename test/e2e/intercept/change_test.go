@@ -121,6 +121,36 @@ func TestInterceptProbes(t *testing.T) {
 	cluster.NoIntercepts(t, time.Minute)
 }
 
+// TestInterceptProbesOfADeafApp checks that a TCP probe fails while the app does not listen, although a carrier could answer.
+func TestInterceptProbesOfADeafApp(t *testing.T) {
+	ns := cluster.Namespace(t, nil)
+	spec := cluster.PodSpec("serve", "-listen", ":8081")
+	spec.Containers[0].ReadinessProbe = &corev1.Probe{
+		ProbeHandler: corev1.ProbeHandler{TCPSocket: &corev1.TCPSocketAction{Port: intstr.FromInt32(8080)}}, PeriodSeconds: 1,
+	}
+	p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: "deaf"}, Spec: spec}
+	cluster.Create(t, p)
+	cluster.Eventually(t, time.Minute, "the app runs", func(ctx context.Context) error {
+		if err := cluster.Admin.Get(ctx, client.ObjectKeyFromObject(p), p); err != nil {
+			return err
+		}
+		if p.Status.Phase != corev1.PodRunning {
+			return fmt.Errorf("the Pod is %s", p.Status.Phase)
+		}
+		return nil
+	})
+	was := conditionOf(p, corev1.PodReady)
+	reason(t, ns, p.Name, sondev1.ReasonCarriersStarting, "nothing listens on the port")
+	time.Sleep(2 * time.Second)
+	if err := cluster.Admin.Get(t.Context(), client.ObjectKeyFromObject(p), p); err != nil {
+		t.Fatal(err)
+	}
+	if is := conditionOf(p, corev1.PodReady); is.Status != corev1.ConditionFalse || !is.LastTransitionTime.Equal(&was.LastTransitionTime) {
+		t.Errorf("the Pod was ready meanwhile: %+v, then %+v", was, is)
+	}
+	cluster.NoIntercepts(t, time.Minute)
+}
+
 // TestInterceptNotPossible names the reason within 30 s.
 func TestInterceptNotPossible(t *testing.T) {
 	ns := cluster.Namespace(t, nil)
@@ -222,10 +252,17 @@ func refusing(t *testing.T) string {
 }
 
 func readySince(p *corev1.Pod) metav1.Time {
-	for _, c := range p.Status.Conditions {
-		if c.Type == corev1.PodReady && c.Status == corev1.ConditionTrue {
-			return c.LastTransitionTime
-		}
+	if c := conditionOf(p, corev1.PodReady); c.Status == corev1.ConditionTrue {
+		return c.LastTransitionTime
 	}
 	return metav1.Time{}
+}
+
+func conditionOf(p *corev1.Pod, of corev1.PodConditionType) corev1.PodCondition {
+	for _, c := range p.Status.Conditions {
+		if c.Type == of {
+			return c
+		}
+	}
+	return corev1.PodCondition{}
 }
