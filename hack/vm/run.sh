@@ -11,7 +11,7 @@ usage() {
 # The tested versions. When Debian has removed one, the script uses the newest of the series and says so.
 declare -A pinned=([6.1]=linux-image-6.1.0-56-cloud-amd64 [6.12]=linux-image-6.12.117+deb12-cloud-amd64)
 # Kernel modules that the tests need, in any order.
-modules=(af_packet veth sch_ingress cls_bpf cls_u32 dummy bridge tun fuse)
+modules=(af_packet veth sch_ingress cls_bpf cls_u32 dummy bridge tun fuse tcp_diag)
 cgroups=v2
 files=()
 environment=()
