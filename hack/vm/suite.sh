@@ -51,7 +51,7 @@ for kernel in "$@"; do
 	part "$kernel" 'keepers kept from each other and from Pods of their node: by their users, by what Landlock the kernel has, and without it' -- \
 		build/vm/keeper.test -test.run '^TestKeepersAreApart$'
 	part "$kernel" "ports of a Pod steered to a carrier, in each privilege setting: addresses, established connections, restarts, dials; a carrier that was taken over reaches no other host; carrier and opener killed, frozen, stopped; nothing left" -- \
-		build/vm/opener.test -test.run '^Test(Steer|TakenOver|OneCarrier|MissingRight|Dial.*)$'
+		build/vm/opener.test -test.run '^Test(Steer|Listens|TakenOver|OneCarrier|MissingRight|Dial.*)$'
 	part "$kernel" 'filters translated to eBPF, run by the kernel: each instruction, also where its bytes are not in the linear part' -- \
 		build/vm/ebpffilter.test -test.run '^Test(Translate|Inline|LinearPart)InKernel$'
 	part "$kernel" 'filters of libpcap, translated to eBPF, run by the kernel: a sample of all primitives, and large ones' -- \
