@@ -123,14 +123,13 @@ func TestIntercepts(t *testing.T) {
 
 // pace sets the rate to the highest, of fullRate and its halves, at which a storm without a fault has no failed request
 // and at most one of a hundred of the app's is slow. At a higher rate requests wait in queues for processors, and fail for
-// that.
+// that. Each storm follows the start of an intercept, as those with a fault do.
 func (s *interceptScene) pace(t *testing.T) {
 	t.Helper()
-	s.start(t)
-	defer s.end(t)
 	pod := &s.pods[0]
 	for s.rate = fullRate; s.rate >= leastRate; s.rate /= 2 {
 		failed, slow, apps := 0, 0, 0
+		s.start(t)
 		for n, bursts := range s.send(t, pod, 5*time.Second, func() {}) {
 			for _, b := range bursts {
 				if n == 0 {
@@ -141,6 +140,7 @@ func (s *interceptScene) pace(t *testing.T) {
 				}
 			}
 		}
+		s.end(t)
 		t.Logf("%d new connections each second, without a fault: %d requests failed, and %d of the app's %d were slow", s.rate, failed, slow, apps)
 		if failed == 0 && slow*100 <= apps {
 			return
@@ -275,12 +275,13 @@ func (s *interceptScene) send(t *testing.T, pod *corev1.Pod, lasts time.Duration
 // kill sends a signal to processes of a node. It returns a time just before that.
 func kill(t *testing.T, node, signal string, pids ...string) time.Time {
 	t.Helper()
-	out := cluster.OnNode(t, node, "sh", "-c", "date +%s%N; kill -"+signal+" "+strings.Join(pids, " "))
-	at, err := strconv.ParseInt(strings.TrimSpace(out), 10, 64)
+	// Nothing is executed between the two: on some machines that alone takes as long as a request may fail.
+	out := cluster.OnNode(t, node, "env", "LC_ALL=C", "bash", "-c", "echo $EPOCHREALTIME; kill -"+signal+" "+strings.Join(pids, " "))
+	micros, err := strconv.ParseInt(strings.Replace(strings.TrimSpace(out), ".", "", 1), 10, 64)
 	if err != nil || len(pids) == 0 {
 		t.Fatalf("signal %s to processes %v: %q, %v", signal, pids, out, err)
 	}
-	return time.Unix(0, at)
+	return time.UnixMicro(micros)
 }
 
 func onCarrier(container, signal string) func(*testing.T, *interceptScene, *corev1.Pod) time.Time {
