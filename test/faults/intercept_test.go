@@ -8,9 +8,11 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -61,8 +63,8 @@ type interceptFault struct {
 	goal time.Duration
 	// lasts is how long requests are sent after the fault.
 	lasts time.Duration
-	// inject returns when the fault happened.
-	inject func(*testing.T, *interceptScene, *corev1.Pod) time.Time
+	// inject prepares the fault. The function that it returns injects it, and returns when.
+	inject func(*testing.T, *interceptScene, *corev1.Pod) func() time.Time
 	// mend makes the intercept work again for all Pods; nil takes a new one after each Pod had the fault once.
 	mend func(*testing.T, *interceptScene)
 	// served reports that requests with the header never go to the app.
@@ -70,14 +72,14 @@ type interceptFault struct {
 }
 
 var interceptFaults = []interceptFault{
-	{name: "carrier killed", goal: 100 * time.Millisecond, lasts: time.Second, inject: onCarrier(carrier, "KILL")},
-	{name: "carrier frozen", goal: 2 * time.Second, lasts: 4 * time.Second, inject: onCarrier(carrier, "STOP")},
-	{name: "opener killed", goal: 100 * time.Millisecond, lasts: time.Second, inject: onCarrier(opener, "KILL")},
-	{name: "opener frozen", goal: 2 * time.Second, lasts: 4 * time.Second, inject: onCarrier(opener, "STOP")},
-	{name: "client killed", goal: 4 * time.Second, lasts: 6 * time.Second, inject: onClient("KILL"), mend: clientAgain},
-	{name: "client frozen", goal: 4 * time.Second, lasts: 6 * time.Second, inject: onClient("STOP"), mend: clientGoesOn},
-	{name: "Stowaway killed", goal: 4 * time.Second, lasts: 6 * time.Second, inject: onStowaway("KILL"), mend: stowawayAgain},
-	{name: "Stowaway frozen", goal: 4 * time.Second, lasts: 6 * time.Second, inject: onStowaway("STOP"), mend: stowawayAgain},
+	{name: "carrier killed", goal: 100 * time.Millisecond, lasts: time.Second, inject: onCarrier(carrier, syscall.SIGKILL)},
+	{name: "carrier frozen", goal: 2 * time.Second, lasts: 4 * time.Second, inject: onCarrier(carrier, syscall.SIGSTOP)},
+	{name: "opener killed", goal: 100 * time.Millisecond, lasts: time.Second, inject: onCarrier(opener, syscall.SIGKILL)},
+	{name: "opener frozen", goal: 2 * time.Second, lasts: 4 * time.Second, inject: onCarrier(opener, syscall.SIGSTOP)},
+	{name: "client killed", goal: 4 * time.Second, lasts: 6 * time.Second, inject: onClient(syscall.SIGKILL), mend: clientAgain},
+	{name: "client frozen", goal: 4 * time.Second, lasts: 6 * time.Second, inject: onClient(syscall.SIGSTOP), mend: clientGoesOn},
+	{name: "Stowaway killed", goal: 4 * time.Second, lasts: 6 * time.Second, inject: onStowaway(syscall.SIGKILL), mend: stowawayAgain},
+	{name: "Stowaway frozen", goal: 4 * time.Second, lasts: 6 * time.Second, inject: onStowaway(syscall.SIGSTOP), mend: stowawayAgain},
 	{name: "manager killed (both replicas)", lasts: 2 * time.Second, inject: managerKilled, mend: managersAgain, served: true},
 }
 
@@ -216,9 +218,10 @@ type burst struct {
 func (s *interceptScene) storm(t *testing.T, f interceptFault, pod *corev1.Pod) outage {
 	t.Helper()
 	var at int64
+	inject := f.inject(t, s, pod)
 	series := s.send(t, pod, calm+f.lasts, func() {
 		time.Sleep(calm)
-		at = f.inject(t, s, pod).UnixNano()
+		at = inject().UnixNano()
 	})
 	var o outage
 	appAnswered := false
@@ -272,33 +275,77 @@ func (s *interceptScene) send(t *testing.T, pod *corev1.Pod, lasts time.Duration
 	return series
 }
 
-// kill sends a signal to processes of a node. It returns a time just before that.
-func kill(t *testing.T, node, signal string, pids ...string) time.Time {
+// signalTo finds the processes of a container. The function that it returns sends them a signal, and returns a time just before that.
+// Nothing is executed or searched then: on some machines that would take longer than requests may fail.
+func signalTo(t *testing.T, signal syscall.Signal, of ...containerOf) func() time.Time {
 	t.Helper()
-	// Nothing is executed between the two: on some machines that alone takes as long as a request may fail.
-	out := cluster.OnNode(t, node, "env", "LC_ALL=C", "bash", "-c", "echo $EPOCHREALTIME; kill -"+signal+" "+strings.Join(pids, " "))
-	micros, err := strconv.ParseInt(strings.Replace(strings.TrimSpace(out), ".", "", 1), 10, 64)
-	if err != nil || len(pids) == 0 {
-		t.Fatalf("signal %s to processes %v: %q, %v", signal, pids, out, err)
+	var pids []int
+	for _, c := range of {
+		found := onMachine(t, containerID(c.pod, c.name))
+		if len(found) == 0 {
+			t.Fatalf("found no process of container %s of %s", c.name, c.pod.Name)
+		}
+		pids = append(pids, found...)
 	}
-	return time.UnixMicro(micros)
-}
-
-func onCarrier(container, signal string) func(*testing.T, *interceptScene, *corev1.Pod) time.Time {
-	return func(t *testing.T, _ *interceptScene, pod *corev1.Pod) time.Time {
-		t.Helper()
-		return kill(t, hurt, signal, pids(t, cluster.CarrierPod(t, pod), container)...)
-	}
-}
-
-func onClient(signal string) func(*testing.T, *interceptScene, *corev1.Pod) time.Time {
-	return func(t *testing.T, s *interceptScene, _ *corev1.Pod) time.Time {
-		t.Helper()
+	return func() time.Time {
 		at := time.Now()
-		if out, err := exec.CommandContext(t.Context(), "kill", "-"+signal, strconv.Itoa(s.i.Process.Pid)).CombinedOutput(); err != nil {
-			t.Fatalf("kill: %v: %s", err, out)
+		for _, pid := range pids {
+			if err := syscall.Kill(pid, signal); err != nil {
+				t.Errorf("%s to process %d: %v", signal, pid, err)
+			}
 		}
 		return at
+	}
+}
+
+// containerOf is a container of a Pod.
+type containerOf struct {
+	pod  *corev1.Pod
+	name string
+}
+
+// onMachine lists the processes of a container, given by ID. The nodes are namespaces of this machine, which sees their processes.
+func onMachine(t *testing.T, id string) []int {
+	t.Helper()
+	if len(id) < 32 {
+		t.Fatalf("%q is no container's ID, and could be a part of any process's cgroup", id)
+	}
+	files, err := filepath.Glob("/proc/[0-9]*/cgroup")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var pids []int
+	for _, file := range files {
+		text, err := os.ReadFile(file)
+		if err != nil || !strings.Contains(string(text), id) {
+			continue // it has ended, or is another's
+		}
+		pid, err := strconv.Atoi(filepath.Base(filepath.Dir(file)))
+		if err != nil {
+			t.Fatal(err)
+		}
+		pids = append(pids, pid)
+	}
+	return pids
+}
+
+func onCarrier(container string, signal syscall.Signal) func(*testing.T, *interceptScene, *corev1.Pod) func() time.Time {
+	return func(t *testing.T, _ *interceptScene, pod *corev1.Pod) func() time.Time {
+		t.Helper()
+		return signalTo(t, signal, containerOf{cluster.CarrierPod(t, pod), container})
+	}
+}
+
+func onClient(signal syscall.Signal) func(*testing.T, *interceptScene, *corev1.Pod) func() time.Time {
+	return func(t *testing.T, s *interceptScene, _ *corev1.Pod) func() time.Time {
+		return func() time.Time {
+			t.Helper()
+			at := time.Now()
+			if err := s.i.Process.Signal(signal); err != nil {
+				t.Fatalf("%s to the client: %v", signal, err)
+			}
+			return at
+		}
 	}
 }
 
@@ -313,7 +360,7 @@ func clientAgain(t *testing.T, s *interceptScene) {
 
 func clientGoesOn(t *testing.T, s *interceptScene) {
 	t.Helper()
-	onClient("CONT")(t, s, nil)
+	onClient(syscall.SIGCONT)(t, s, nil)()
 	s.works(t)
 }
 
@@ -330,11 +377,10 @@ func (s *interceptScene) works(t *testing.T) {
 	})
 }
 
-func onStowaway(signal string) func(*testing.T, *interceptScene, *corev1.Pod) time.Time {
-	return func(t *testing.T, _ *interceptScene, _ *corev1.Pod) time.Time {
+func onStowaway(signal syscall.Signal) func(*testing.T, *interceptScene, *corev1.Pod) func() time.Time {
+	return func(t *testing.T, _ *interceptScene, _ *corev1.Pod) func() time.Time {
 		t.Helper()
-		p := cluster.StowawayPod(t)
-		return kill(t, p.Spec.NodeName, signal, pids(t, p, "stowaway")...)
+		return signalTo(t, signal, containerOf{cluster.StowawayPod(t), "stowaway"})
 	}
 }
 
@@ -342,20 +388,22 @@ func onStowaway(signal string) func(*testing.T, *interceptScene, *corev1.Pod) ti
 func stowawayAgain(t *testing.T, s *interceptScene) {
 	t.Helper()
 	p := cluster.StowawayPod(t)
-	if found := pids(t, p, "stowaway"); len(found) > 0 {
-		kill(t, p.Spec.NodeName, "CONT", found...)
+	for _, pid := range onMachine(t, containerID(p, "stowaway")) {
+		if err := syscall.Kill(pid, syscall.SIGCONT); err != nil {
+			t.Errorf("let Stowaway go on: %v", err)
+		}
 	}
 	cluster.DeleteNow(t, p)
 	s.works(t)
 }
 
-func managerKilled(t *testing.T, _ *interceptScene, _ *corev1.Pod) time.Time {
+func managerKilled(t *testing.T, _ *interceptScene, _ *corev1.Pod) func() time.Time {
 	t.Helper()
-	at := time.Now()
+	var all []containerOf
 	for _, p := range managers(t) {
-		kill(t, p.Spec.NodeName, "KILL", pids(t, &p, "manager")...)
+		all = append(all, containerOf{&p, "manager"})
 	}
-	return at
+	return signalTo(t, syscall.SIGKILL, all...)
 }
 
 func managersAgain(t *testing.T, _ *interceptScene) {
