@@ -22,7 +22,7 @@ const (
 	stormSlow = 50 * time.Millisecond
 )
 
-// stormRun is a run of requests, in the order of their start, that had the same result.
+// stormRun is a run of requests, in the order of their start, that had the same result. A new one begins at -split.
 type stormRun struct {
 	// First and Last say when the first and the last of them started, in nanoseconds since 1970.
 	First int64 `json:"first"`
@@ -43,6 +43,7 @@ func storm(f *flag.FlagSet, args []string) error {
 	header := f.String("header", "", "header of every 20th request, as NAME: VALUE")
 	rate := f.Int("rate", 1000, "connections for each second")
 	lasts := f.Duration("for", 3*time.Second, "how long")
+	split := f.Duration("split", 0, "begin new runs after that time")
 	if err := f.Parse(args); err != nil {
 		return err
 	}
@@ -72,9 +73,10 @@ func storm(f *flag.FlagSet, args []string) error {
 	}
 	all.Wait()
 	var runs [len(requests)][]stormRun
+	at := begin.Add(*split).UnixNano()
 	for i, r := range results {
 		to := &runs[kind(i)]
-		if n := len(*to); n == 0 || (*to)[n-1].Answer != r.answer {
+		if n := len(*to); n == 0 || (*to)[n-1].Answer != r.answer || (*to)[n-1].First < at && r.started >= at {
 			*to = append(*to, stormRun{First: r.started, Ended: r.ended, Answer: r.answer})
 		}
 		last := &(*to)[len(*to)-1]
