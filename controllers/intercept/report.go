@@ -310,7 +310,7 @@ func podEntry(q *request, o *observation, p *plan, done *actions, pod *slim.Pod,
 	case e.Active:
 		e.Message = ""
 	case status.Connected && e.Message == carrierStarting:
-		e.Message = "the carrier runs, but the app gets new connections: it has just started, has no room for more, or nothing listens on the port"
+		e.Message = "the carrier has just started; if this lasts, nothing listens on the port, or the carrier has no room for more connections"
 	}
 	return e
 }

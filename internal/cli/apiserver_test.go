@@ -39,6 +39,8 @@ type apiServer struct {
 	created  []any         // specs
 	// refuse, if set, answers requests to create, as a webhook does.
 	refuse error
+	// warning, if set, comes with each object that is created.
+	warning string
 	// files by UID/NAME; breakOnce breaks the first download in the middle.
 	files     map[string][]byte
 	breakOnce bool
@@ -186,6 +188,9 @@ func (s *apiServer) create(k kind.Capture, w http.ResponseWriter, r *http.Reques
 	c.SetCreationTimestamp(metav1.Now())
 	s.captures[keyOf(c)] = c
 	s.change(c, nil)
+	if s.warning != "" {
+		w.Header().Set("Warning", fmt.Sprintf("299 - %q", s.warning))
+	}
 	s.answer(w, http.StatusCreated, c)
 	s.change(c, s.onCreate)
 }

@@ -35,6 +35,7 @@ func (p *plugin) connect() (*connection, error) {
 		return nil, fmt.Errorf("read the kubeconfig: %w", err)
 	}
 	config.ContentType = runtime.ContentTypeJSON
+	config.WarningHandler = rest.NewWarningWriter(p.streams.ErrOut, rest.WarningWriterOptions{Deduplicate: true})
 	// Without a mapper, the client would first request all kinds from the server.
 	c, err := client.NewWithWatch(config, client.Options{Scheme: scheme(), Mapper: mapper()})
 	if err != nil {

@@ -44,7 +44,7 @@ Exit code: 0 nothing was left out; 3 packets were left out; 1 error; 130 interru
 
 func (p *plugin) followPackets(ctx context.Context, name string, o streamOptions) error {
 	if err := o.check(p); err != nil {
-		return p.suggestPipe(err, "follow "+name)
+		return suggestPipe(err, "omit --wireshark")
 	}
 	conn, c, err := p.followed(ctx, name)
 	if err != nil {

@@ -137,7 +137,7 @@ func (i *runningIntercept) run(ctx context.Context) error {
 	}
 	i.show()
 	if err := i.local.Check(ctx); err != nil {
-		i.display.PrintLine(fmt.Sprintf("Warning: %v. Start your process; until then the app answers, or requests fail", err))
+		i.display.PrintLine(fmt.Sprintf("Warning: %v. Start your process; until then the app answers", err))
 	}
 	err := i.follow(ctx)
 	i.state.SetEnding("Ending")
@@ -180,7 +180,7 @@ func (i *runningIntercept) report(r tunnel.Report) {
 		return
 	}
 	if more := len(r.Requests) - maxLines; more > 0 {
-		i.display.PrintLine("requests before these: " + strconv.Itoa(more))
+		i.display.PrintLine(strconv.Itoa(more) + " more since the last lines, not shown")
 		r.Requests = r.Requests[more:]
 	}
 	for _, request := range r.Requests {

@@ -21,7 +21,7 @@ func (f *liveFlags) add(cmd *cobra.Command) {
 }
 
 // choose sets how packets are written while they are captured, if at all.
-func (f *liveFlags) choose(p *plugin, opts *saveOptions, target string) error {
+func (f *liveFlags) choose(p *plugin, opts *saveOptions) error {
 	if err := f.conflict(opts); err != nil {
 		return err
 	}
@@ -32,7 +32,7 @@ func (f *liveFlags) choose(p *plugin, opts *saveOptions, target string) error {
 	}
 	f.stream.complete, f.stream.fromStart = out.Streams(), true
 	if err := f.stream.check(p); err != nil {
-		return p.suggestPipe(err, "capture "+target+" --live")
+		return suggestPipe(err, "write --live instead of --wireshark")
 	}
 	if out.Path == "" {
 		opts.out.Path = "-" // nothing is saved

@@ -161,6 +161,16 @@ func TestCapture(t *testing.T) {
 	}
 }
 
+func TestCaptureWithAWarning(t *testing.T) {
+	s := newAPIServer(t)
+	s.onCreate = s.twoPods(v1alpha1.PhaseCompleted)
+	s.warning = "spec.containers[0]: Deployment web has no container wbe (it has web)"
+	r := sonde(t, s, report.ExitOK, "capture", "web", "-o", filepath.Join(t.TempDir(), "web.pcapng"))
+	if want := "Warning: " + s.warning + "\n"; !strings.Contains(r.errOut.String(), want) {
+		t.Errorf("no %q in\n%s", want, r.errOut)
+	}
+}
+
 func TestCaptureThatIsIncomplete(t *testing.T) {
 	s := newAPIServer(t)
 	s.onCreate = func(c v1alpha1.Capture) {

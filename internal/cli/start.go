@@ -76,7 +76,7 @@ func (c *startCommand) run(ctx context.Context, target string) error {
 		}
 	}
 	if c.packets != nil {
-		if err := c.packets.choose(c.plugin, &c.opts, target); err != nil {
+		if err := c.packets.choose(c.plugin, &c.opts); err != nil {
 			return err
 		}
 	}

@@ -63,15 +63,12 @@ func (o *streamOptions) check(p *plugin) error {
 	return err
 }
 
-// suggestPipe adds to the error of a missing Wireshark how to use another program.
-func (p *plugin) suggestPipe(err error, command string) error {
+// suggestPipe adds to the error of a missing Wireshark how to use another program: how to change the command that was typed.
+func suggestPipe(err error, change string) error {
 	if !errors.Is(err, wireshark.ErrMissing) {
 		return err
 	}
-	if n := *p.flags.Namespace; n != "" {
-		command += " -n " + n
-	}
-	return fmt.Errorf("%w. To use another program:\n  kubectl sonde %s | tshark -r -", err, command)
+	return fmt.Errorf("%w. To use another program, %s and pipe the output into it, like | tshark -l -r -", err, change)
 }
 
 // packetStream writes the packets of a running capture. It is a companion.
@@ -149,7 +146,7 @@ func (s *packetStream) saved(pods []v1alpha1.PodResult, complete bool) (capture.
 	case s.err != nil:
 		return capture.Saved{}, s.err
 	}
-	return capture.Streamed(pods, read, s.result.Bytes, s.result.Late), nil
+	return capture.Streamed(pods, read, s.result.Bytes), nil
 }
 
 // addNote says what the stream lacks that the saved file has. A capture that was only streamed has it among its problems.

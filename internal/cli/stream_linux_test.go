@@ -163,7 +163,7 @@ func TestLiveRefuses(t *testing.T) {
 		"a terminal":          {terminal, []string{"--live"}, "standard output is a terminal"},
 		"a long delay":        {nil, []string{"--live", "--delay", "2m"}, "between 0s and 1m"},
 		"JSON beside packets": {nil, []string{"--live", "--json", "-o", "x"}, "omit one of the two"},
-		"no Wireshark":        {nil, []string{"--wireshark"}, "kubectl sonde capture web --live -n shop | tshark -r -"},
+		"no Wireshark":        {nil, []string{"--wireshark"}, "write --live instead of --wireshark and pipe the output into it, like | tshark -l -r -"},
 	}
 	t.Setenv("PATH", "")
 	t.Setenv("WIRESHARK", "")

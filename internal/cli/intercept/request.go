@@ -52,8 +52,11 @@ func (r *Request) Build(key tunnel.PublicKey) (*v1alpha1.InterceptRequest, error
 		}
 	}
 	side, err := probes(r.Probes)
-	if err != nil {
+	switch {
+	case err != nil:
 		return nil, err
+	case side == v1alpha1.InterceptClient && match != nil:
+		return nil, errors.New("--probes client: the app answers TCP probes if there are conditions. Omit --probes or the conditions")
 	}
 	o := &v1alpha1.InterceptRequest{
 		ObjectMeta: metav1.ObjectMeta{Namespace: r.Namespace, Name: r.Name},

@@ -11,12 +11,14 @@ import (
 
 func TestBuild(t *testing.T) {
 	for name, tc := range map[string]struct {
-		change    func(*Request)
-		wantMatch *v1alpha1.InterceptMatch
-		wantTo    string
-		wantErr   string
+		change     func(*Request)
+		wantMatch  *v1alpha1.InterceptMatch
+		wantTo     string
+		wantProbes v1alpha1.InterceptSide
+		wantErr    string
 	}{
 		"all connections": {change: func(*Request) {}, wantTo: "127.0.0.1:3000"},
+		"probes":          {change: func(r *Request) { r.Probes = "client" }, wantTo: "127.0.0.1:3000", wantProbes: v1alpha1.InterceptClient},
 		"a host":          {change: func(r *Request) { r.To = "localhost:1" }, wantTo: "localhost:1"},
 		"IPv6":            {change: func(r *Request) { r.To = "[::1]:1" }, wantTo: "[::1]:1"},
 		"no host":         {change: func(r *Request) { r.To = ":1" }, wantTo: "127.0.0.1:1"},
@@ -49,10 +51,11 @@ func TestBuild(t *testing.T) {
 		"server name and path": {change: func(r *Request) { r.ServerName, r.Path = "x", "/" }, wantErr: "--server-name stands alone"},
 		"any of nothing":       {change: func(r *Request) { r.Any = true }, wantErr: "--any needs conditions"},
 		"bad time":             {change: func(r *Request) { r.ExpiresAfter = "soon" }, wantErr: "--expires-after: "},
+		"probes and a match":   {change: func(r *Request) { r.Probes = "client"; r.Method = "GET" }, wantErr: "Omit --probes or the conditions"},
 		"bad probes":           {change: func(r *Request) { r.Probes = "me" }, wantErr: `--probes "me": write app or client`},
 	} {
 		t.Run(name, func(t *testing.T) {
-			r := Request{Target: v1alpha1.TargetReference{Kind: v1alpha1.TargetDeployment, Name: "web"}, Namespace: "shop", TargetNamespace: "shop", Port: 8080, To: "3000", Probes: "client"}
+			r := Request{Target: v1alpha1.TargetReference{Kind: v1alpha1.TargetDeployment, Name: "web"}, Namespace: "shop", TargetNamespace: "shop", Port: 8080, To: "3000"}
 			tc.change(&r)
 			o, err := r.Build("key")
 			if tc.wantErr != "" {
@@ -70,7 +73,7 @@ func TestBuild(t *testing.T) {
 			if got := Address(o); got != tc.wantTo {
 				t.Errorf("address %s, want %s", got, tc.wantTo)
 			}
-			if o.GenerateName != "web-" || o.Spec.ClientKey != "key" || o.Spec.Probes != v1alpha1.InterceptClient || o.Spec.TargetNamespace != "" {
+			if o.GenerateName != "web-" || o.Spec.ClientKey != "key" || o.Spec.Probes != tc.wantProbes || o.Spec.TargetNamespace != "" {
 				t.Errorf("request %+v", o)
 			}
 		})
