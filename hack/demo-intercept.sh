@@ -10,8 +10,6 @@ if [ -z "$local_cluster" ]; then
 	exit 2
 fi
 ns=sonde-demo-intercept
-# What an earlier run left goes while the images are built.
-"${kubectl[@]}" delete namespace $ns --ignore-not-found --wait=false >/dev/null 2>&1 || true
 prepare
 export PATH=$path:$PATH
 laptop=sonde-laptop
@@ -46,7 +44,8 @@ sed "s#https://127.0.0.1:$api_port#https://169.254.77.1:6443\n    tls-server-nam
 # on_laptop COMMAND... & runs it there; the job's pid is the command's.
 on_laptop() { KUBECONFIG=$root/build/demo/laptop.kubeconfig exec ip netns exec $laptop unshare --uts sh -c 'hostname laptop; exec "$@"' sh "$@"; }
 
-"${kubectl[@]}" delete namespace $ns --ignore-not-found >/dev/null
+# Pods of an earlier run stay. An intercept of one that was killed would refuse this one.
+"${kubectl[@]}" delete interceptrequests --all -n $ns >/dev/null 2>&1
 sed "s#sonde.local/workload:1#$workload_image#; s#sonde-demo#$ns#" hack/demo/workload.yaml >build/demo/intercept.yaml
 run "kubectl apply --server-side -f build/demo/intercept.yaml"
 run "kubectl rollout status -n $ns deployment/web deployment/client --timeout=120s"
