@@ -39,6 +39,8 @@ const (
 	laptop = "laptop"
 	// calm is how long a storm lasts before its fault.
 	calm = 2 * time.Second
+	// settling is how long a storm waits until it begins: the start of its process takes the processors of a slow machine.
+	settling = 2 * time.Second
 	// judged is the part of calm that shows whether the machine is overloaded. Requests from later may be slow for the fault.
 	judged = calm - 500*time.Millisecond
 	// slowShare is one of how many requests of the app's may be slow on a machine that is not overloaded.
@@ -236,7 +238,7 @@ func (s *interceptScene) storm(t *testing.T, f interceptFault, pod *corev1.Pod) 
 	var at int64
 	inject := f.inject(t, s, pod)
 	series := s.send(t, pod, calm+f.lasts, func() {
-		time.Sleep(calm)
+		time.Sleep(settling + calm)
 		at = inject().UnixNano()
 	})
 	o := outage{overloaded: isOverloaded(series[0])}
@@ -291,7 +293,8 @@ func (s *interceptScene) send(t *testing.T, pod *corev1.Pod, lasts time.Duration
 	answers := make(chan answer, 1)
 	go func() {
 		out, err := cluster.Exec(t.Context(), s.asker, "/workload", "storm", "-to", pod.Status.PodIP+":8080", "-header", "x-developer: alice",
-			"-for", lasts.String(), "-rate", strconv.Itoa(s.rate), "-split", judged.String())
+			"-for", lasts.String(), "-rate", strconv.Itoa(s.rate), "-split", judged.String(),
+			"-after", settling.String())
 		answers <- answer{out, err}
 	}()
 	meanwhile()

@@ -43,6 +43,7 @@ func storm(f *flag.FlagSet, args []string) error {
 	header := f.String("header", "", "header of every 20th request, as NAME: VALUE")
 	rate := f.Int("rate", 1000, "connections for each second")
 	lasts := f.Duration("for", 3*time.Second, "how long")
+	after := f.Duration("after", 0, "how long to wait first")
 	split := f.Duration("split", 0, "begin new runs after that time")
 	if err := f.Parse(args); err != nil {
 		return err
@@ -62,6 +63,7 @@ func storm(f *flag.FlagSet, args []string) error {
 	}
 	results := make([]result, count)
 	var all sync.WaitGroup
+	time.Sleep(*after)
 	begin := time.Now()
 	for i := range results {
 		time.Sleep(time.Until(begin.Add(time.Duration(i) * time.Second / time.Duration(*rate))))
