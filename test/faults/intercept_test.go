@@ -369,8 +369,8 @@ func onCarrier(container string, signal syscall.Signal) func(*testing.T, *interc
 
 func onClient(signal syscall.Signal) func(*testing.T, *interceptScene, *corev1.Pod) func() time.Time {
 	return func(t *testing.T, s *interceptScene, _ *corev1.Pod) func() time.Time {
+		t.Helper()
 		return func() time.Time {
-			t.Helper()
 			at := time.Now()
 			if err := s.i.Process.Signal(signal); err != nil {
 				t.Fatalf("%s to the client: %v", signal, err)
