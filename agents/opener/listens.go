@@ -2,12 +2,12 @@ package opener
 
 import (
 	"encoding/binary"
-	"errors"
 	"fmt"
 	"net/netip"
 	"os"
 	"slices"
 
+	"github.com/vishvananda/netlink/nl"
 	"golang.org/x/sys/unix"
 
 	"github.com/sonde-operator/sonde/agents/capture/links"
@@ -15,13 +15,9 @@ import (
 
 // Messages in which the kernel lists sockets (sock_diag(7)).
 const (
-	diagHeader  = 16              // struct nlmsghdr
-	diagRequest = diagHeader + 56 // and struct inet_diag_req_v2
-	diagAnswer  = diagHeader + 24 // and struct inet_diag_msg up to the source address
-	diagBuffer  = 8 << 10         // for some answers
-	diagTimeout = 1               // in seconds
+	diagRequest = 56              // struct inet_diag_req_v2
+	diagAnswer  = 24              // struct inet_diag_msg up to the source address
 	stateListen = uint32(1) << 10 // TCP_LISTEN, as a set of states
-	diagDump    = unix.NLM_F_REQUEST | unix.NLM_F_DUMP
 )
 
 // listens reports whether a socket other than these listens on a TCP port of a network namespace, at any address.
@@ -42,68 +38,19 @@ func listens(ns *os.File, port uint16, except []netip.AddrPort) (is bool, err er
 
 // listensIn is listens for one family, in the network namespace of this thread.
 func listensIn(family uint8, port uint16, except []netip.AddrPort) (bool, error) {
-	fd, err := unix.Socket(unix.AF_NETLINK, unix.SOCK_RAW|unix.SOCK_CLOEXEC, unix.NETLINK_SOCK_DIAG)
-	if err != nil {
-		return false, os.NewSyscallError("socket", err)
-	}
-	defer unix.Close(fd)
-	if err := unix.SetsockoptTimeval(fd, unix.SOL_SOCKET, unix.SO_RCVTIMEO, &unix.Timeval{Sec: diagTimeout}); err != nil {
-		return false, os.NewSyscallError("setsockopt", err)
-	}
-	request := make([]byte, diagRequest)
-	binary.NativeEndian.PutUint32(request, diagRequest)
-	binary.NativeEndian.PutUint16(request[4:], unix.SOCK_DIAG_BY_FAMILY)
-	binary.NativeEndian.PutUint16(request[6:], diagDump)
-	query := request[diagHeader:]
+	query := make([]byte, diagRequest)
 	query[0], query[1] = family, unix.IPPROTO_TCP
 	binary.NativeEndian.PutUint32(query[4:], stateListen)
 	binary.BigEndian.PutUint16(query[8:], port)
-	if err := unix.Sendto(fd, request, 0, &unix.SockaddrNetlink{Family: unix.AF_NETLINK}); err != nil {
-		return false, os.NewSyscallError("sendto", err)
+	request := nl.NewNetlinkRequest(unix.SOCK_DIAG_BY_FAMILY, unix.NLM_F_DUMP)
+	request.AddRawData(query)
+	answers, err := request.Execute(unix.NETLINK_SOCK_DIAG, unix.SOCK_DIAG_BY_FAMILY)
+	if err != nil {
+		return false, err
 	}
-	buffer := make([]byte, diagBuffer)
-	for {
-		n, _, err := unix.Recvfrom(fd, buffer, 0)
-		switch {
-		case errors.Is(err, unix.EINTR):
-			continue
-		case err != nil:
-			return false, os.NewSyscallError("recvfrom", err)
-		}
-		if found, done, err := findListener(buffer[:n], except); found || done || err != nil {
-			return found, err
-		}
-	}
-}
-
-var errDiag = errors.New("the kernel's list of sockets makes no sense")
-
-// findListener looks for a socket other than these in a part of the kernel's answer. done: it was the last part.
-func findListener(b []byte, except []netip.AddrPort) (found, done bool, err error) {
-	for len(b) >= diagHeader {
-		size := int(binary.NativeEndian.Uint32(b))
-		if size < diagHeader || size > len(b) {
-			return false, false, errDiag
-		}
-		switch binary.NativeEndian.Uint16(b[4:]) {
-		case unix.NLMSG_DONE:
-			return false, true, nil
-		case unix.NLMSG_ERROR:
-			if size < diagHeader+4 {
-				return false, false, errDiag
-			}
-			return false, false, unix.Errno(-int32(binary.NativeEndian.Uint32(b[diagHeader:]))) //nolint:gosec // the kernel's negative errno
-		case unix.SOCK_DIAG_BY_FAMILY:
-			if size < diagAnswer {
-				return false, false, errDiag
-			}
-			if !slices.Contains(except, listenerOf(b[diagHeader:])) {
-				return true, false, nil
-			}
-		}
-		b = b[min((size+3)&^3, len(b)):]
-	}
-	return false, false, nil
+	return slices.ContainsFunc(answers, func(b []byte) bool {
+		return len(b) >= diagAnswer && !slices.Contains(except, listenerOf(b))
+	}), nil
 }
 
 // listenerOf reads the address and the port of a struct inet_diag_msg.
