@@ -198,23 +198,26 @@ func TestCollectorRefused(t *testing.T) {
 	ns := cluster.OpenedNamespace(t)
 	c := create(t, ns, nil)
 	before := releaseOnly(t, ns)
+	// The cases come in any order, so each one begins with the spec that works.
+	working := func(s *sondev1.CollectorSpec) { s.Collector.Version, s.Values = "", cluster.Values(t, nil) }
 	for name, tc := range map[string]struct {
 		change func(*sondev1.CollectorSpec)
 		reason string
 		want   string
 	}{
-		"schema": {func(s *sondev1.CollectorSpec) { s.Values = cluster.Values(t, map[string]any{"replicas": "two"}) }, release.ReasonSchemaInvalid, "/replicas"},
-		"version": {func(s *sondev1.CollectorSpec) {
-			s.Values, s.Collector.Version = cluster.Values(t, nil), "9.9.9"
-		}, release.ReasonChartNotFound, "the embedded one is"},
+		"schema":  {func(s *sondev1.CollectorSpec) { s.Values = cluster.Values(t, map[string]any{"replicas": "two"}) }, release.ReasonSchemaInvalid, "/replicas"},
+		"version": {func(s *sondev1.CollectorSpec) { s.Collector.Version = "9.9.9" }, release.ReasonChartNotFound, "the embedded one is"},
 		"immutable field": {func(s *sondev1.CollectorSpec) {
-			s.Collector.Version, s.Values = "", cluster.Values(t, map[string]any{"persistence": map[string]any{"size": "16Mi", "storageClassName": "another"}})
+			s.Values = cluster.Values(t, map[string]any{"persistence": map[string]any{"size": "16Mi", "storageClassName": "another"}})
 		}, release.ReasonImmutable, "PersistentVolumeClaim collector-prod"},
 		"invalid object": {func(s *sondev1.CollectorSpec) {
 			s.Values = cluster.Values(t, map[string]any{"resources": map[string]any{"limits": map[string]any{"memory": "much"}}})
 		}, release.ReasonObjectInvalid, "Deployment collector-prod"},
 	} {
-		cluster.ChangeCollector(t, c, tc.change)
+		cluster.ChangeCollector(t, c, func(s *sondev1.CollectorSpec) {
+			working(s)
+			tc.change(s)
+		})
 		stalled := cluster.AwaitCollector(t, c, sondev1.ConditionStalled, "True", tc.reason, 30*time.Second)
 		if !strings.Contains(stalled.Message, tc.want) {
 			t.Errorf("%s: %s: message %q, want %q", name, stalled.Reason, stalled.Message, tc.want)
@@ -223,7 +226,7 @@ func TestCollectorRefused(t *testing.T) {
 			t.Errorf("%s: the release changed from %v to %v", name, before, after)
 		}
 	}
-	cluster.ChangeCollector(t, c, func(s *sondev1.CollectorSpec) { s.Values = cluster.Values(t, nil) })
+	cluster.ChangeCollector(t, c, working)
 	cluster.AwaitCollector(t, c, sondev1.ConditionReady, "True", "", patience)
 	if c.Status.Revision != 1 {
 		t.Errorf("revision %d after the spec is as before, want 1", c.Status.Revision)
