@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"slices"
 )
 
 // version of the protocol. Both sides come from the same image, so another version is an error.
@@ -101,7 +102,7 @@ func parse(b []byte) (message, error) {
 	default:
 		return message{}, fmt.Errorf("%w: kind %d", errMessage, m.kind)
 	}
-	needsPort := m.kind >= kindSteer // and all after it
+	needsPort := slices.Contains([]kind{kindSteer, kindListens, kindDial}, m.kind)
 	if rest != (message{}) || hasAddr || needsPort && m.port == 0 {
 		return message{}, fmt.Errorf("%w of kind %d: a value is out of range", errMessage, m.kind)
 	}
