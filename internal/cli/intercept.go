@@ -137,7 +137,7 @@ func (i *runningIntercept) run(ctx context.Context) error {
 	}
 	i.show()
 	if err := i.local.Check(ctx); err != nil {
-		i.display.PrintLine(fmt.Sprintf("Warning: %v. Start your process; until then the app answers", err))
+		i.display.PrintLine(fmt.Sprintf("Warning: %v. Start your process; until then the app answers, if it listens", err))
 	}
 	err := i.follow(ctx)
 	i.state.SetEnding("Ending")
