@@ -153,11 +153,11 @@ func (p *pod) Dial(ctx context.Context, to netip.AddrPort, scope uint32) (*os.Fi
 }
 
 // Answering implements handover.Pod. The app gets new connections while the carrier is frozen.
-func (p *pod) Answering(yes bool) {
+func (p *pod) Answering(yes bool) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.stopped {
-		return
+		return nil
 	}
 	change := p.program.Detach
 	if yes {
@@ -165,9 +165,10 @@ func (p *pod) Answering(yes bool) {
 	}
 	if err := change(); err != nil {
 		p.log.Error("Following the carrier failed", "answers", yes, "error", err)
-		return
+		return err
 	}
 	p.log.Warn("The carrier answers or has stopped answering", "answers", yes)
+	return nil
 }
 
 // stop ends steering for good, and leaves dialing to the carrier.

@@ -35,7 +35,7 @@ type hostPod struct {
 	steered []bool
 }
 
-func (p *hostPod) Answering(bool) {}
+func (p *hostPod) Answering(bool) error { return nil }
 
 func (p *hostPod) Steer(_ uint16, on bool) error {
 	p.mu.Lock()

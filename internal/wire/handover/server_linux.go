@@ -45,8 +45,8 @@ type Pod interface {
 	Listens(port uint16) (bool, error)
 	// Dial returns a connected socket. The error should have a syscall.Errno in it.
 	Dial(ctx context.Context, to netip.AddrPort, scope uint32) (*os.File, error)
-	// Answering reports that the carrier has stopped answering pings, or answers again.
-	Answering(yes bool)
+	// Answering reports that the carrier has stopped answering pings, or answers again. After an error it is called again.
+	Answering(yes bool) error
 }
 
 // Server waits for the carrier.
@@ -260,9 +260,8 @@ func (s *Session) ping(ctx context.Context, end context.CancelCauseFunc) {
 	answering := true
 	for id := uint32(0); ; id++ {
 		unanswered := s.unanswered.Add(1)
-		if yes := unanswered <= int32(PingTimeout/PingInterval); yes != answering {
+		if yes := unanswered <= int32(PingTimeout/PingInterval); yes != answering && s.pod.Answering(yes) == nil {
 			answering = yes
-			s.pod.Answering(yes)
 		}
 		if unanswered > int32(CarrierTimeout/PingInterval) {
 			end(fmt.Errorf("%w: it has not answered for %s", ErrCarrierGone, CarrierTimeout))

@@ -18,6 +18,7 @@ import (
 type fakePod struct {
 	steered   chan uint16
 	answering chan bool
+	failures  atomic.Int32  // how often Answering(true) fails
 	hold      chan struct{} // dials wait until it is closed
 	dials     atomic.Int32
 	most      atomic.Int32
@@ -64,7 +65,13 @@ func (p *fakePod) Dial(ctx context.Context, to netip.AddrPort, _ uint32) (*os.Fi
 	return c.(*net.TCPConn).File()
 }
 
-func (p *fakePod) Answering(yes bool) { p.answering <- yes }
+func (p *fakePod) Answering(yes bool) error {
+	if yes && p.failures.Add(-1) >= 0 {
+		return syscall.EPERM
+	}
+	p.answering <- yes
+	return nil
+}
 
 const testTimeout = time.Minute
 
@@ -255,11 +262,12 @@ func rawCarrier(t *testing.T, p Pod) (*socket, <-chan error) {
 
 func TestFrozenCarrier(t *testing.T) {
 	p := newFakePod()
+	p.failures.Store(2)
 	s, ended := rawCarrier(t, p)
 	if await(t, p.answering) {
 		t.Error("it answers")
 	}
-	// It answers again: all pings so far.
+	// It answers again: all pings so far. The Pod is asked until it has followed.
 	for again := false; !again; {
 		m, _, err := s.receive()
 		if err != nil {
