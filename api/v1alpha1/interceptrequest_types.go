@@ -109,6 +109,7 @@ type InterceptMatch struct {
 //
 // +kubebuilder:validation:XValidation:rule="self == oldSelf",message="an InterceptRequest is immutable: create a new one"
 // +kubebuilder:validation:XValidation:rule="[has(self.targetPod), has(self.targetDeployment), has(self.targetRef)].filter(x, x).size() == 1",message="name one target: set targetDeployment: NAME, targetPod: NAME, or targetRef: {kind: Deployment|StatefulSet|DaemonSet|Pod, name: NAME}"
+// +kubebuilder:validation:XValidation:rule="!(has(self.match) && has(self.probes) && self.probes == 'Client')",message="probes: Client has no effect beside match: the app answers TCP probes if there is a match. Leave out match or probes"
 type InterceptRequestSpec struct {
 	// targetNamespace is where the target runs; by default the request's own namespace. Another one is allowed only in a
 	// namespace labelled monitoring.openshift.tpg/hub=true.

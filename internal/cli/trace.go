@@ -49,7 +49,8 @@ Exit code: 0 everything is saved; 3 a file is saved, but events are or may be mi
 		ValidArgsFunction: p.completeTarget,
 		PreRunE: func(cmd *cobra.Command, _ []string) error {
 			return errors.Join(rejectZero(cmd, "max-events"),
-				rejectEmpty(cmd, "for", "events", "container", "command", "min-latency", "max-bytes", "format", "gate-timeout", "gate-on-timeout"))
+				rejectEmpty(cmd, "for", "events", "container", "command", "min-latency", "max-bytes", "format", "gate-timeout", "gate-on-timeout"),
+				rejectUnknownGroup(c.request.Events))
 		},
 		RunE: func(cmd *cobra.Command, args []string) error { return c.run(cmd.Context(), args[0]) },
 	}

@@ -32,7 +32,7 @@ type traceRead struct {
 	filter traceview.Filter
 }
 
-// groups of events. An unknown group is an error, because it would only show nothing.
+// groups of events.
 var groups = []v1alpha1.TraceGroup{
 	v1alpha1.TraceProcess, v1alpha1.TraceFile, v1alpha1.TraceIO, v1alpha1.TraceNetwork, v1alpha1.TraceMemory, v1alpha1.TraceSignal,
 }
@@ -77,10 +77,8 @@ func (c *traceRead) run(ctx context.Context, paths []string) error {
 	default:
 		return fmt.Errorf("--output %s: write summary or json, or omit the flag", c.output)
 	}
-	for _, group := range c.filter.Groups {
-		if !slices.Contains(groups, v1alpha1.TraceGroup(group)) {
-			return fmt.Errorf("--events %s: write one or more of %q; to select single calls, use --call", group, groups)
-		}
+	if err := rejectUnknownGroup(c.filter.Groups); err != nil {
+		return fmt.Errorf("%w; to select single calls, use --call", err)
 	}
 	sources, closeAll, err := c.open(ctx, paths)
 	defer closeAll()
@@ -88,6 +86,16 @@ func (c *traceRead) run(ctx context.Context, paths []string) error {
 		return err
 	}
 	return c.show(ctx, sources)
+}
+
+// rejectUnknownGroup rejects values of --events that are not groups of events: trace read would show nothing for them.
+func rejectUnknownGroup(values []string) error {
+	for _, value := range values {
+		if !slices.Contains(groups, v1alpha1.TraceGroup(value)) {
+			return fmt.Errorf("--events %s: write one or more of %q", value, groups)
+		}
+	}
+	return nil
 }
 
 func (c *traceRead) open(ctx context.Context, paths []string) (sources []*traceview.Source, closeAll func(), err error) {

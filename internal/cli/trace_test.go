@@ -287,6 +287,7 @@ func TestTraceErrors(t *testing.T) {
 		"no target":         {[]string{"trace"}, "kubectl sonde trace needs TARGET, like deploy/web, or the command read"},
 		"latency":           {[]string{"trace", "web", "--min-latency", "1.5ms"}, `--min-latency "1.5ms": write a number with ns, us, ms or s, like 500us or 10ms`},
 		"no groups":         {[]string{"trace", "web", "--events", ""}, "--events is empty"},
+		"unknown group":     {[]string{"trace", "web", "--events", "file,openat"}, `--events openat: write one or more of ["process" "file" "io" "network" "memory" "signal"]`},
 		"zero events":       {[]string{"trace", "web", "--max-events", "0"}, "--max-events 0: write a number above zero"},
 		"FLAP as a stream":  {[]string{"trace", "web", "--format", "flap", "-o", "-"}, "name a directory"},
 		"unknown kind":      {[]string{"stop", "pod/web"}, `"pod/web" is not the name of a capture: write NAME, packetcapture/NAME or trace/NAME`},

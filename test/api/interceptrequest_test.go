@@ -44,6 +44,8 @@ func TestInterceptRequestRules(t *testing.T) {
 		"an empty match":           {fields: map[string]any{"match": map[string]any{}}, want: "name a condition"},
 		"a header":                 {fields: map[string]any{"match": map[string]any{"headers": []any{map[string]any{"name": "x", "exact": ""}}}}},
 		"a header without a value": {fields: map[string]any{"match": map[string]any{"headers": []any{map[string]any{"name": "x"}}}}, want: "exactly one of exact, prefix and regex"},
+		"probes":                   {fields: map[string]any{"probes": "Client"}},
+		"probes and a match":       {fields: map[string]any{"probes": "Client", "match": map[string]any{"method": map[string]any{"exact": "GET"}}}, want: "Leave out match or probes"},
 		"another mode":             {fields: map[string]any{"mode": "Mirror"}, want: "Steal"},
 		"lost requests":            {fields: map[string]any{"onDisconnect": "Client"}, want: "onDisconnect must be App"},
 		"no grace":                 {fields: map[string]any{"gracePeriod": "0s"}, want: "between 1s and 10m"},
