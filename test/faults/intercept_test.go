@@ -43,6 +43,8 @@ const (
 	settling = 2 * time.Second
 	// judged is the part of calm that shows whether the machine is overloaded. Requests from later may be slow for the fault.
 	judged = calm - 500*time.Millisecond
+	// calmWait is how long a storm waits at most until the machine is calm.
+	calmWait = 30 * time.Second
 	// slowShare is one of how many requests of the app's may be slow on a machine that is not overloaded.
 	slowShare = 20
 	// fullRate is how many new connections each second the faults happen under, where the machine carries them.
@@ -160,6 +162,11 @@ func (s *interceptScene) pace(t *testing.T) {
 // run injects a fault that often, and returns its row of the table.
 func (f interceptFault) run(t *testing.T, s *interceptScene, rounds int) string {
 	t.Helper()
+	t.Cleanup(func() {
+		if s.i != nil { // the test has failed, and cluster.Intercept has killed the client
+			clientAgain(t, s)
+		}
+	})
 	var outages []time.Duration
 	failed, all, overloaded := 0, 0, 0
 	for n := 0; len(outages) < rounds; n++ {
@@ -286,6 +293,7 @@ func isOverloaded(bursts []burst) bool {
 // and of those with it.
 func (s *interceptScene) send(t *testing.T, pod *corev1.Pod, lasts time.Duration, meanwhile func()) [2][]burst {
 	t.Helper()
+	awaitCalm(t)
 	type answer struct {
 		out string
 		err error
@@ -304,6 +312,42 @@ func (s *interceptScene) send(t *testing.T, pod *corev1.Pod, lasts time.Duration
 		t.Fatalf("storm: %v, %v\n%s", err, a.err, a.out)
 	}
 	return series
+}
+
+// awaitCalm waits until two thirds of the machine's processor time are idle. What the fault before has left to do, such as the start of
+// another carrier, would make requests wait, most of all on a machine with slow system calls.
+func awaitCalm(t *testing.T) {
+	t.Helper()
+	last, lastIdle := processorTime(t)
+	for end := time.Now().Add(calmWait); time.Now().Before(end); {
+		time.Sleep(time.Second)
+		all, idle := processorTime(t)
+		if 3*(idle-lastIdle) >= 2*(all-last) {
+			return
+		}
+		last, lastIdle = all, idle
+	}
+}
+
+// processorTime returns the time of all processors since the machine's start, in ticks, and how much of it they were idle.
+func processorTime(t *testing.T) (all, idle uint64) {
+	t.Helper()
+	text, err := os.ReadFile("/proc/stat")
+	if err != nil {
+		t.Fatal(err)
+	}
+	first, _, _ := strings.Cut(string(text), "\n")
+	for i, field := range strings.Fields(first)[1:9] { // guests' time is in user time already
+		ticks, err := strconv.ParseUint(field, 10, 64)
+		if err != nil {
+			t.Fatalf("/proc/stat: %v", err)
+		}
+		all += ticks
+		if i == 3 || i == 4 { // idle, and idle while waiting for a disk
+			idle += ticks
+		}
+	}
+	return all, idle
 }
 
 // signalTo finds the processes of a container. The function that it returns sends them a signal, and returns a time just before that.
@@ -383,7 +427,7 @@ func onClient(signal syscall.Signal) func(*testing.T, *interceptScene, *corev1.P
 // clientAgain ends what is left of a client that was killed.
 func clientAgain(t *testing.T, s *interceptScene) {
 	t.Helper()
-	if out, err := exec.CommandContext(t.Context(), cluster.Plugin, "down", "-n", s.ns).CombinedOutput(); err != nil {
+	if out, err := exec.CommandContext(context.WithoutCancel(t.Context()), cluster.Plugin, "down", "-n", s.ns).CombinedOutput(); err != nil {
 		t.Fatalf("kubectl sonde down: %v\n%s", err, out)
 	}
 	s.i = nil
