@@ -18,6 +18,7 @@ import (
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -107,6 +108,7 @@ func TestIntercepts(t *testing.T) {
 	s.pods = cluster.ReadyPods(t, s.web, intercepted)
 	spec := cluster.PodSpec("idle")
 	spec.NodeSelector = map[string]string{corev1.LabelHostname: spare}
+	spec.Containers[0].Resources = ofAService
 	s.asker = cluster.Pod(t, s.ns, "asker", spec)
 	inside := insideTarget(t, &s.pods[0])
 	var out strings.Builder
@@ -512,11 +514,16 @@ func (s *interceptScene) nodeGone(t *testing.T) {
 	s.end(t)
 }
 
+// ofAService is what a container requests that matters to someone. Without a request, a container of the operator that starts on its node
+// would leave it almost no processor time.
+var ofAService = corev1.ResourceRequirements{Requests: corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("100m")}}
+
 // onHurt creates a Deployment on the node that the faults hit.
 func onHurt(t *testing.T, ns, name string, replicas int32) *appsv1.Deployment {
 	t.Helper()
 	d := cluster.NewDeployment(ns, name, replicas, "serve")
 	d.Spec.Template.Spec.NodeSelector = map[string]string{corev1.LabelHostname: hurt}
+	d.Spec.Template.Spec.Containers[0].Resources = ofAService
 	cluster.Create(t, d)
 	return d
 }
