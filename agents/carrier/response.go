@@ -7,7 +7,7 @@ import (
 
 // response follows one response to a request: interim heads, the final head, and the body.
 type response struct {
-	// Of the request.
+	// toHead and toConnect: the request was a HEAD, or a CONNECT.
 	toHead, toConnect bool
 
 	status int // of the last head; 0 before it

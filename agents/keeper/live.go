@@ -41,8 +41,8 @@ type follower struct {
 	at int64
 	// newest skips records rather than lag far behind.
 	newest bool
-	// told is the time up to which the reader knows that it has all records.
-	told uint64
+	// completeTo is the time up to which the reader knows that it has all records.
+	completeTo uint64
 	// sent is when records were sent last.
 	sent time.Time
 }
@@ -168,10 +168,10 @@ func (f *follower) sendNew() (done bool, err error) {
 			return false, err
 		}
 	}
-	if to < end || until <= f.told {
+	if to < end || until <= f.completeTo {
 		return done, nil
 	}
-	f.told = until
+	f.completeTo = until
 	return done, f.send(f.horizon(until))
 }
 

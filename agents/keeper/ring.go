@@ -99,10 +99,10 @@ func (f *ringFollower) sendNew() (done bool, err error) {
 	switch {
 	case f.file == nil && done:
 		return false, errors.New("the account names no file of the ring")
-	case f.file == nil || until <= f.told:
+	case f.file == nil || until <= f.completeTo:
 		return done, nil
 	}
-	f.told = until
+	f.completeTo = until
 	return done, f.send(f.horizon(until))
 }
 

@@ -251,8 +251,8 @@ func TestEndReasons(t *testing.T) {
 	lost.Received++
 	noted := whole
 	noted.Interfaces = append(noted.Interfaces, record.InterfaceAccount{Name: "wlan0", Index: 3, Note: "link type 127 is not known"})
-	lacking := whole
-	lacking.Interfaces = append(lacking.Interfaces, record.InterfaceAccount{Name: "wlan0", Note: "no such interface"})
+	incomplete := whole
+	incomplete.Interfaces = append(incomplete.Interfaces, record.InterfaceAccount{Name: "wlan0", Note: "no such interface"})
 	missed := noted
 	missed.Interfaces = append(slices.Clone(noted.Interfaces), record.InterfaceAccount{Name: "eth1", Index: 4, Gap: true, Note: "moved"})
 	tests := map[string]struct {
@@ -291,7 +291,7 @@ func TestEndReasons(t *testing.T) {
 			wantReason: account.ReasonDuration, wantComplete: true, wantMessage: "wlan0: link type 127",
 		},
 		"an interface that never appeared": {
-			change:     func(b *bench) { b.engine.run = ends(capture.Result{Reason: recording.Duration, Account: lacking}) },
+			change:     func(b *bench) { b.engine.run = ends(capture.Result{Reason: recording.Duration, Account: incomplete}) },
 			wantReason: account.ReasonInterfaceNotFound, wantComplete: true, wantMessage: "wlan0: no such interface",
 		},
 		"an interface that was missed": {
@@ -303,7 +303,7 @@ func TestEndReasons(t *testing.T) {
 			wantCode: ExitIncomplete, wantReason: account.ReasonDiskFull, wantMessage: "eth1: moved",
 		},
 		"an interface that never appeared, drained": {
-			change:   func(b *bench) { b.engine.run = untilEnd(lacking) },
+			change:   func(b *bench) { b.engine.run = untilEnd(incomplete) },
 			act:      func(_ *testing.T, _ *bench, terminate context.CancelFunc) { terminate() },
 			wantCode: ExitIncomplete, wantReason: account.ReasonDrained, wantMessage: "the agent's Pod was terminated",
 		},

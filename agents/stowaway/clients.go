@@ -121,7 +121,7 @@ type session struct {
 	key      tunnel.PublicKey
 	peer     *tunnel.Peer
 	end      context.CancelFunc // closes the connection
-	heard    *atomic.Int64      // in ns since 1970
+	lastRead *atomic.Int64      // in ns since 1970
 	streams  map[*stream]struct{}
 	// ending counts streams whose ends the client's connection may not have taken. left is signalled when there are more.
 	ending  int
@@ -135,8 +135,8 @@ func namespaceOf(name string) string {
 	return namespace
 }
 
-// heartbeat is when the client was last heard of.
-func (s *session) heartbeat() time.Time { return time.Unix(0, s.heard.Load()) }
+// heartbeat is when the client last sent something.
+func (s *session) heartbeat() time.Time { return time.Unix(0, s.lastRead.Load()) }
 
 // cutPods ends the streams of Pods that the route has no longer. The caller holds the server's lock.
 func (s *session) cutPods(pods map[string]bool) {
@@ -169,13 +169,13 @@ func (s *server) settle(ctx context.Context, of *session) {
 	}
 }
 
-// heardConn notes when the other side was last heard of. The client answers a ping each second.
-type heardConn struct {
+// trackedConn records when the other side last sent something. The client answers a ping each second.
+type trackedConn struct {
 	*tls.Conn
 	at *atomic.Int64
 }
 
-func (c heardConn) Read(b []byte) (int, error) {
+func (c trackedConn) Read(b []byte) (int, error) {
 	n, err := c.Conn.Read(b)
 	if n > 0 {
 		c.at.Store(time.Now().UnixNano())
@@ -185,9 +185,9 @@ func (c heardConn) Read(b []byte) (int, error) {
 
 // serveSession serves a client until it goes, is lost (tunnel.PingInterval), or is replaced.
 func (s *server) serveSession(ctx context.Context, conn *tls.Conn) {
-	heard := &atomic.Int64{}
-	heard.Store(time.Now().UnixNano())
-	peer, err := tunnel.NewPeer(heardConn{conn, heard}, tunnel.Far)
+	lastRead := &atomic.Int64{}
+	lastRead.Store(time.Now().UnixNano())
+	peer, err := tunnel.NewPeer(trackedConn{conn, lastRead}, tunnel.Far)
 	if err != nil {
 		s.log.Debug("Refusing a client", "error", err)
 		return
@@ -196,7 +196,7 @@ func (s *server) serveSession(ctx context.Context, conn *tls.Conn) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	session := &session{
-		key: tunnel.PeerKey(conn.ConnectionState()), peer: peer, end: cancel, heard: heard, streams: map[*stream]struct{}{}, left: make(chan struct{}, 1),
+		key: tunnel.PeerKey(conn.ConnectionState()), peer: peer, end: cancel, lastRead: lastRead, streams: map[*stream]struct{}{}, left: make(chan struct{}, 1),
 	}
 	if !s.addSession(session) {
 		return

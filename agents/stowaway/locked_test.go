@@ -51,7 +51,7 @@ func TestNoCloseUnderTheLock(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if !s.addSession(&session{key: "alice", peer: peer, heard: &atomic.Int64{}, streams: map[*stream]struct{}{}}) {
+			if !s.addSession(&session{key: "alice", peer: peer, lastRead: &atomic.Int64{}, streams: map[*stream]struct{}{}}) {
 				t.Fatal("no route")
 			}
 			go replace(s)

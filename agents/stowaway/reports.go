@@ -130,7 +130,7 @@ func (s *server) addReport(c *carrier, r *tunnel.Report) {
 // cut returns at most n bytes of s, in memory of its own.
 func cut(s string, n int) string { return strings.Clone(s[:min(len(s), n)]) }
 
-// pending is a request that its client has not heard of.
+// pending is a request that its client does not know of.
 type pending struct {
 	pod     string
 	request tunnel.Request

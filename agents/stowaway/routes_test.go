@@ -78,7 +78,7 @@ func TestOnlyCarriersOfARouteAreWoken(t *testing.T) {
 		return p
 	}
 	alice := func() *session {
-		return &session{key: "alice", peer: peer(), heard: &atomic.Int64{}, streams: map[*stream]struct{}{}}
+		return &session{key: "alice", peer: peer(), lastRead: &atomic.Int64{}, streams: map[*stream]struct{}{}}
 	}
 	first, second := alice(), alice()
 	moved := a

@@ -29,8 +29,8 @@ type server struct {
 	managers connections
 	// tableTimeout is the constant, or less in tests.
 	tableTimeout time.Duration
-	// heard is when the manager last sent a State, or when this process began.
-	heard time.Time
+	// lastState is when the manager last sent a State, or when this process began.
+	lastState time.Time
 	// heartbeats of routes whose clients have gone.
 	heartbeats map[string]time.Time
 	// streams has each stream until its memory is free. A stream can outlive its client's session: it holds what the client has sent
@@ -51,7 +51,7 @@ func newServer(cfg *Config) *server {
 	s := &server{
 		identity: cfg.Identity, manager: cfg.ManagerKey, log: cfg.Log, index: &index{},
 		sessions: map[string]*session{}, carriers: map[string]*carrier{}, heartbeats: map[string]time.Time{},
-		tableTimeout: tableTimeout, heard: time.Now(), streams: map[*stream]struct{}{}, opened: map[string]int{},
+		tableTimeout: tableTimeout, lastState: time.Now(), streams: map[*stream]struct{}{}, opened: map[string]int{},
 	}
 	s.locked.Store(time.Now().UnixNano())
 	return s
@@ -82,7 +82,7 @@ func (s *server) replaceIndex(i *index) (over []*session) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if i.generation != lapsed {
-		s.heard = time.Now()
+		s.lastState = time.Now()
 	}
 	if s.index.generation == i.generation {
 		return nil
@@ -173,7 +173,7 @@ func (s *server) watchManager(ctx context.Context) error {
 
 func (s *server) lapse(now time.Time) {
 	s.mu.Lock()
-	silent, done := now.Sub(s.heard), s.index.generation == lapsed
+	silent, done := now.Sub(s.lastState), s.index.generation == lapsed
 	s.mu.Unlock()
 	if silent > managerPatience && !done {
 		s.log.Warn("Ending all routes, because the manager is silent", "for", silent.Round(time.Second).String())

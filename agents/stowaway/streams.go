@@ -30,7 +30,7 @@ const (
 	maxValue   = 256 // of a header of a stream
 )
 
-// What a stream and a connection take about in bytes, if nothing piles up.
+// The approximate size of a stream and of a connection in bytes, if nothing piles up.
 const (
 	streamHolds     = 32 << 10
 	connectionHolds = 64 << 10

@@ -97,7 +97,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 	if err != nil {
 		return ctrl.Result{}, fmt.Errorf("get Collector: %w", err)
 	}
-	// Of an earlier Collector with this name. It may have been in a namespace that is closed now, so an error must not end the pass.
+	// An earlier Collector with this name may have left a release in a namespace that is closed now. So an error must not end the pass.
 	if err := r.removeDeleted(ctx, req.NamespacedName); err != nil {
 		ctrl.LoggerFrom(ctx).Info("Removing an earlier Collector's release failed", "reason", text.Ellipsis(err.Error(), maxText))
 	}

@@ -27,7 +27,7 @@ type usage struct {
 	texts map[wait]string
 }
 
-// What the Pods of one namespace may have of tunnel.MaxRoutedPods and tunnel.MaxCarriers.
+// The shares of tunnel.MaxRoutedPods and tunnel.MaxCarriers that the Pods of one namespace may have.
 const (
 	maxRoutedPodsOfNamespace = tunnel.MaxRoutedPods / 5
 	maxCarriersOfNamespace   = tunnel.MaxCarriers / 2

@@ -35,7 +35,7 @@ func namesIn(t *testing.T, path string) []pcapng.Name {
 	}
 }
 
-// A merged file names the addresses of Pods. A user who may not list them is told which rule is missing, and has the packets.
+// A merged file names the addresses of Pods. A user who may not list them gets the packets, and a message that names the missing rule.
 func TestNamesOfAddresses(t *testing.T) {
 	s := newAPIServer(t)
 	s.onCreate = s.twoPods(v1alpha1.PhaseCompleted)

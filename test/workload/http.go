@@ -62,7 +62,7 @@ func listenTLS(addr string, config *tls.Config, h http.Handler) error {
 	return nil
 }
 
-// load sends requests to a server until SIGTERM, with a new connection for every tenth request unless told otherwise.
+// load sends requests to a server until SIGTERM, with a new connection for every tenth request by default.
 func load(f *flag.FlagSet, args []string) error {
 	url := f.String("url", "http://web/", "URL to request")
 	every := f.Duration("every", 20*time.Millisecond, "pause between requests")

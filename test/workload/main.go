@@ -14,12 +14,12 @@ import (
 
 func main() {
 	if len(os.Args) < 2 {
-		fmt.Fprintln(os.Stderr, "usage: workload serve|load|get|prices|ask|sink|send|idle|files|file|numbers|first|calls|hold|knock|flood|write|ship|sum|repository [flags]")
+		fmt.Fprintln(os.Stderr, "usage: workload serve|load|get|prices|ask|sink|send|idle|files|file|numbers|first|calls|hold|guess|flood|write|ship|sum|repository [flags]")
 		os.Exit(2)
 	}
 	commands := map[string]func(*flag.FlagSet, []string) error{
 		"serve": serve, "healthy": healthy, "storm": storm, "load": load, "get": fetch, "prices": prices, "ask": ask, "sink": sink, "send": send, "idle": idle, "files": files, "file": file,
-		"numbers": numbers, "first": first, "calls": calls, "hold": hold, "knock": knock, "gate": forgeGate, "flood": flood,
+		"numbers": numbers, "first": first, "calls": calls, "hold": hold, "guess": guess, "gate": forgeGate, "flood": flood,
 		"write": write, "ship": ship, "sum": sum, "repository": repository,
 	}
 	run, ok := commands[os.Args[1]]

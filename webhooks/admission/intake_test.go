@@ -131,7 +131,7 @@ func TestIntakeBoundsAReview(t *testing.T) {
 }
 
 // TestIntakeBoundsReviewsAtOnce: the reviews of one namespace, or of one user, take their share and no more. Large ones keep
-// out no small one, and a refused one is told to try again.
+// out no small one, and the answer to a refused one says to try again.
 func TestIntakeBoundsReviewsAtOnce(t *testing.T) {
 	const small, large = 2 << 10, 300 << 10
 	sixteen := slices.Repeat([]int{small}, 16)

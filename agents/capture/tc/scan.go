@@ -59,15 +59,15 @@ type scanner struct {
 	stale   bool         // all claims are void
 	problem atomic.Value // of string: why a scan failed, which is logged once
 
-	shared    map[uint64][]uint32 // PIDs that shared a socket in the last scan
-	unstable  bool                // others shared a socket in the scan before
-	groupOf   map[group]uint64    // claims
-	groups    [firstProcess - firstGroup]group
-	nextGroup uint32
-	pending   map[uint64]pendingName
-	named     map[uint64]bool
-	passed    []passCount // the oldest first
-	lacking   bool        // a name was found that options lack
+	shared     map[uint64][]uint32 // PIDs that shared a socket in the last scan
+	unstable   bool                // others shared a socket in the scan before
+	groupOf    map[group]uint64    // claims
+	groups     [firstProcess - firstGroup]group
+	nextGroup  uint32
+	pending    map[uint64]pendingName
+	named      map[uint64]bool
+	passed     []passCount // the oldest first
+	optionsLag bool        // a name was found that is in no option yet
 }
 
 // group identifies processes that share a socket, by a hash of their PIDs: of thousands of PIDs, say.
@@ -184,7 +184,7 @@ func (s *scanner) failure() string {
 }
 
 // unfinished reports whether the next scan completes the names of containers.
-func (s *scanner) unfinished() bool { return s.lacking || len(s.pending) > 0 }
+func (s *scanner) unfinished() bool { return s.optionsLag || len(s.pending) > 0 }
 
 // scan reads who has which socket, and makes that the sockets' claims. Without an answer by the deadline, its error is
 // iterator.ErrSlow.
@@ -355,7 +355,7 @@ func (s *scanner) unchanged(before uint64) error {
 
 // nameContainers gives the programs the names of containers. The next scan writes the options anew.
 func (s *scanner) nameContainers(found []namedHolding) {
-	s.lacking = false
+	s.optionsLag = false
 	for i := range found {
 		h := &found[i]
 		if p, ok := s.pending[h.Container]; ok && p.pid == h.Pid {
@@ -382,7 +382,7 @@ func (s *scanner) setName(container uint64, name string) {
 	}
 	s.named[container] = true
 	delete(s.pending, container)
-	s.lacking = s.objects.Maps[namedMapContainers].Put(container, &value) == nil || s.lacking
+	s.optionsLag = s.objects.Maps[namedMapContainers].Put(container, &value) == nil || s.optionsLag
 }
 
 // putGroups gives the programs the claims of the sockets that several processes have.

@@ -103,7 +103,7 @@ func (p pin) isIn(dir *os.File) bool {
 	return err == nil && st.Dev == p.dev && st.Ino == p.ino
 }
 
-// madeByRuntime returns the inodes of the network namespaces that the runtime has made. It returns nil where they cannot be told:
+// madeByRuntime returns the inodes of the network namespaces that the runtime has made. It returns nil where it cannot identify them:
 // the one of this process, which is in a Pod as the target is, is not among those that the node has mounted.
 func (f Finder) madeByRuntime() map[uint64]bool {
 	own, err := f.statNetNS("self")

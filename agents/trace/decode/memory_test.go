@@ -309,7 +309,7 @@ func TestMemoryOfOperations(t *testing.T) {
 	}
 }
 
-// Of a process with very many open files only some are read.
+// The resolver reads only some of the open files of a process that has very many.
 func TestReadsABoundedPart(t *testing.T) {
 	const many, pid = maxFiles + 2*descriptorsAtOnce, 7
 	root := t.TempDir()

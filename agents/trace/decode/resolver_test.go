@@ -346,7 +346,7 @@ func TestGuessOfAProcessWithoutACgroup(t *testing.T) {
 	}
 }
 
-// Of a process that ran before the trace, a descriptor keeps its path over an exec only if the kernel said that it stays open.
+// A descriptor of a process that ran before the trace keeps its path over an exec only if the kernel said that it stays open.
 // Otherwise another file may have its number then.
 func TestDescriptorsAfterAnExec(t *testing.T) {
 	const pid = 77

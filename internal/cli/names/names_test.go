@@ -110,7 +110,7 @@ func TestAddressOfTwoPods(t *testing.T) {
 	}
 }
 
-// A user who may list one namespace gets its names. One who may not is told which rule is missing.
+// A user who may list one namespace gets its names. One who may not gets a message that names the missing rule.
 func TestForbidden(t *testing.T) {
 	for allowed, want := range map[string]int{"shop": 1, "other": 0} {
 		t.Run(allowed, func(t *testing.T) {

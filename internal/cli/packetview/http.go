@@ -7,7 +7,7 @@ import (
 )
 
 const (
-	// maxRoutes limits the routes that are told apart.
+	// maxRoutes limits the routes that are counted separately.
 	maxRoutes = 1 << 12
 	// maxWaiting limits the requests of a connection that wait for a response. maxAllWaiting limits those of all connections,
 	// each of which has room for one nevertheless.

@@ -312,7 +312,7 @@ func (yielding) ReviewNodes(context.Context, string, access.Requester) (access.D
 	return access.Decision{}, nil
 }
 
-// TestAYieldBeforeTheAnswer: a request whose place is taken before its answer has begun is told to come back. It is no
+// TestAYieldBeforeTheAnswer: a request whose place is taken before its answer has begun gets an answer that says to come back. It is no
 // failure of the manager.
 func TestAYieldBeforeTheAnswer(t *testing.T) {
 	w := newWorld(t)

@@ -71,7 +71,7 @@ func Names(ctx context.Context, sets ReplicaSets, namespace string, pod metav1.O
 
 // FormerNames returns the references that had a Pod as a target that is gone: its own name, and the name of its workload. Whoever may
 // create Pods can make up an owner, so an owner counts only if the cache has no other object of its name. One that the cache does not
-// have may be gone, too. Then its name decides: that of a ReplicaSet is its Deployment's name, a dash and a hash.
+// have may be gone, too. Then its name decides: a ReplicaSet has its Deployment's name, a dash and a hash.
 func FormerNames(ctx context.Context, cached client.Reader, namespace string, pod metav1.Object) []sondev1.TargetReference {
 	names := []sondev1.TargetReference{{Kind: sondev1.TargetPod, Name: pod.GetName()}}
 	owner := metav1.GetControllerOfNoCopy(pod)

@@ -28,7 +28,7 @@ func TestAttackMetricsTokens(t *testing.T) {
 		addresses = append(addresses, net.JoinHostPort(p.Status.PodIP, strconv.Itoa(cluster.MetricsPort)))
 	}
 	before, begun := tokenReviews(t), time.Now()
-	attacker := cluster.Pod(t, ns, "mallory", cluster.PodSpec(append([]string{"knock"}, addresses...)...))
+	attacker := cluster.Pod(t, ns, "mallory", cluster.PodSpec(append([]string{"guess"}, addresses...)...))
 	var answers, refused int
 	cluster.Eventually(t, time.Minute, "control: a flood", func(ctx context.Context) error {
 		text, err := cluster.Logs(ctx, attacker)

@@ -43,7 +43,7 @@ func main() {
 	}
 }
 
-// run provisions volumes until the process is told to stop.
+// run provisions volumes until the process gets a signal to stop.
 func run(kubeconfig, directory string) error {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()

@@ -13,9 +13,9 @@ import (
 	"time"
 )
 
-// knock asks https addresses again and again, with another made-up token each time. It prints every second how many answers
+// guess asks https addresses again and again, with another made-up token each time. It prints every second how many answers
 // it got, and how many of them were 429.
-func knock(fs *flag.FlagSet, args []string) error {
+func guess(fs *flag.FlagSet, args []string) error {
 	n := fs.Int("n", 16, "requests to each address at a time")
 	if err := fs.Parse(args); err != nil {
 		return err
