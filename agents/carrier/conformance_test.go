@@ -205,6 +205,8 @@ func matchRows() map[string]row {
 		"any of two, none holds":          toApp(both(httpmatch.Any), request("GET /x", "X-User: bob")),
 		"not live":                        {routes: []tunnel.TableRoute{dead(byUser("a", "alice"))}, send: alice, app: alice, back: fromApp},
 		"kube-probe that would match":     toApp(path(prefix("/")), request("GET /healthz", "User-Agent: kube-probe/1.35")),
+		"kubelet's hook that would match": toApp(path(prefix("/")), request("GET /shutdown", "User-Agent: kube-lifecycle/1.36")),
+		"kubelet's hook, whole port":      {routes: []tunnel.TableRoute{whole("a")}, send: request("GET /shutdown", "User-Agent: kube-lifecycle/1.36"), app: request("GET /shutdown", "User-Agent: kube-lifecycle/1.36"), back: fromApp},
 		"kube-probe in another field":     toClient(path(prefix("/")), request("GET /healthz", "X-Agent: kube-probe/1.35")),
 		"kube-probe, whole port":          {routes: []tunnel.TableRoute{whole("a")}, send: request("GET /", "user-agent: kube-probe/1.35"), app: request("GET /", "user-agent: kube-probe/1.35"), back: fromApp},
 		"whole port":                      {routes: []tunnel.TableRoute{whole("a")}, send: get, client: get, back: fromCli},

@@ -18,8 +18,8 @@ const (
 	keptFields = 32
 	// maxMethod is longer than any method in use. More bytes without a space are no HTTP.
 	maxMethod = 32
-	// probeAgent begins the User-Agent of the kubelet's probes.
-	probeAgent = "kube-probe/"
+	// probeAgent begins the User-Agent of the kubelet's probes, and hookAgent the one of its hooks postStart and preStop.
+	probeAgent, hookAgent = "kube-probe/", "kube-lifecycle/"
 )
 
 var (
@@ -113,7 +113,7 @@ type head struct {
 	upgrade bool
 	// http2: it asks for an upgrade to HTTP/2, after which the connection carries further requests.
 	http2 bool
-	// probe of the kubelet.
+	// probe or hook of the kubelet.
 	probe bool
 }
 
@@ -179,11 +179,17 @@ func (h *head) note(name, value string, f *framing) {
 	case len("expect"):
 		h.expects = h.expects || strings.EqualFold(name, "expect")
 	case len("user-agent"): // "connection" has the same length
-		if strings.EqualFold(name, "user-agent") && strings.HasPrefix(value, probeAgent) {
+		if strings.EqualFold(name, "user-agent") && ofKubelet(value) {
 			h.probe = true
 		}
 	}
 	f.note(name, value)
+}
+
+// ofKubelet reports whether a User-Agent is the kubelet's. Its probes and hooks are meant for the app. If another process answers a
+// preStop hook, the app never learns that it is to finish its work.
+func ofKubelet(agent string) bool {
+	return strings.HasPrefix(agent, probeAgent) || strings.HasPrefix(agent, hookAgent)
 }
 
 // pathOf returns the path of a target as it was sent, without the query.

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"io"
 	"os"
-	"strings"
 	"time"
 
 	"golang.org/x/net/http2"
@@ -51,7 +50,7 @@ func (c *conn) http2Probe() (probe, greeted bool) {
 	for {
 		agent, complete := firstAgent(c.in.bytes())
 		if complete || c.in.len() >= maxAgentBytes {
-			return strings.HasPrefix(agent, probeAgent), greeted
+			return ofKubelet(agent), greeted
 		}
 		err := c.in.fill(c.down)
 		switch {
