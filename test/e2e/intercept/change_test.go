@@ -121,6 +121,49 @@ func TestInterceptProbes(t *testing.T) {
 	cluster.NoIntercepts(t, time.Minute)
 }
 
+// TestInterceptHooks checks that the app of an intercepted port answers the kubelet's preStop hook, although the developer's process would
+// refuse it. A hook to a port without a listener shows the event of one that fails.
+func TestInterceptHooks(t *testing.T) {
+	ns := cluster.Namespace(t, nil)
+	const failed = "FailedPreStopHook"
+	pods := map[string]corev1.Pod{}
+	for name, port := range map[string]int32{"web": 8080, "control": 9999} {
+		d := cluster.NewDeployment(ns, name, 1, "serve")
+		spec := &d.Spec.Template.Spec
+		spec.TerminationGracePeriodSeconds = new(int64(30))
+		hook := &corev1.HTTPGetAction{Path: "/stop", Port: intstr.FromInt32(port)}
+		spec.Containers[0].Lifecycle = &corev1.Lifecycle{PreStop: &corev1.LifecycleHandler{HTTPGet: hook}}
+		cluster.Create(t, d)
+		pods[name] = cluster.ReadyPods(t, d, 1)[0]
+	}
+	i := cluster.Intercept(t, ns, "web", 1, "--to", refusing(t))
+	for _, p := range pods {
+		cluster.DeleteNow(t, &p)
+		cluster.Gone(t, &p, time.Minute)
+	}
+	cluster.Eventually(t, time.Minute, "an event of the hook that fails", func(ctx context.Context) error {
+		var events corev1.EventList
+		if err := cluster.Admin.List(ctx, &events, client.InNamespace(ns)); err != nil {
+			return err
+		}
+		hooks := map[string]string{}
+		for _, e := range events.Items {
+			if e.Reason == failed {
+				hooks[e.InvolvedObject.Name] = e.Message
+			}
+		}
+		if message, ok := hooks[pods["web"].Name]; ok {
+			t.Fatalf("the app did not get its hook: %s", message)
+		}
+		if _, ok := hooks[pods["control"].Name]; !ok {
+			return fmt.Errorf("there is none; others: %v", hooks)
+		}
+		return nil
+	})
+	i.Interrupt(t)
+	cluster.NoIntercepts(t, time.Minute)
+}
+
 // TestInterceptProbesOfADeafApp checks that a TCP probe fails while the app does not listen, although a carrier could answer.
 func TestInterceptProbesOfADeafApp(t *testing.T) {
 	ns := cluster.Namespace(t, nil)
