@@ -207,6 +207,31 @@ func (a *attempt) interrupted() error {
 			}
 		}
 	}
+	return a.forgetFailedRollbacks(history)
+}
+
+// forgetFailedRollbacks makes the release that a rollback failed to replace the newest revision again. Helm marks it as superseded, as if its
+// objects had been ready, and compares the next rollback with the failed one: then nobody would delete the objects that only this release has.
+// A rollback has no objects of its own. If no revision is deployed, its record stays, because Helm then compares the next upgrade with it.
+func (a *attempt) forgetFailedRollbacks(history []*helmrelease.Release) error {
+	hasDeployed := slices.ContainsFunc(history, func(r *helmrelease.Release) bool { return r.Info.Status == common.StatusDeployed })
+	for i, r := range slices.Backward(history) {
+		if i == 0 || r.Info.RollbackRevision == 0 || r.Info.Status != common.StatusFailed {
+			continue
+		}
+		before := history[i-1]
+		if before.Info.Status == common.StatusSuperseded {
+			before.SetStatus(common.StatusFailed, "its rollback failed")
+			if err := a.config.Releases.Update(before); err != nil {
+				return fmt.Errorf("mark revision %d as failed: %w", before.Version, err)
+			}
+		}
+		if hasDeployed && before.Info.Status == common.StatusFailed {
+			if _, err := a.config.Releases.Delete(r.Name, r.Version); err != nil {
+				return fmt.Errorf("forget the failed rollback %d: %w", r.Version, err)
+			}
+		}
+	}
 	return nil
 }
 
@@ -261,6 +286,9 @@ func (a *attempt) remedy(ctx context.Context, history []*helmrelease.Release) re
 		case a.uninstalled:
 			report.Remediated = release.Uninstalled
 		case n > 0 && history[n-1].Info.RollbackRevision > 0:
+			if err := a.prune(history[:n-1]); err != nil { // in which the earlier remedy may have failed
+				return failedRelease(ctx, err)
+			}
 			report.Remediated = release.RolledBack
 		}
 		return report

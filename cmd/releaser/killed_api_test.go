@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"maps"
 	"net/http"
 	"os"
@@ -39,12 +40,35 @@ type deadly struct {
 
 // RoundTrip implements http.RoundTripper.
 func (d deadly) RoundTrip(r *http.Request) (*http.Response, error) {
-	write := r.Method != http.MethodGet && !strings.Contains(r.URL.RawQuery, "dryRun")
-	if d.killed.Load() || write && d.left.Add(-1) < 0 {
+	if d.killed.Load() || writes(r) && d.left.Add(-1) < 0 {
 		d.killed.Store(true)
 		return nil, errors.New("killed")
 	}
 	return d.RoundTripper.RoundTrip(r)
+}
+
+func writes(r *http.Request) bool {
+	return r.Method != http.MethodGet && !strings.Contains(r.URL.RawQuery, "dryRun")
+}
+
+// refusing answers one write as the API server does if the releaser lacks the right.
+type refusing struct {
+	http.RoundTripper
+
+	which int64 // the first write is 0
+	done  *atomic.Int64
+}
+
+// RoundTrip implements http.RoundTripper.
+func (f refusing) RoundTrip(r *http.Request) (*http.Response, error) {
+	if !writes(r) || f.done.Add(1)-1 != f.which {
+		return f.RoundTripper.RoundTrip(r)
+	}
+	const status = `{"kind": "Status", "apiVersion": "v1", "status": "Failure", "reason": "Forbidden", "code": 403, "message": "no right"}`
+	return &http.Response{
+		StatusCode: http.StatusForbidden, Request: r, ProtoMajor: 1, ProtoMinor: 1,
+		Header: http.Header{"Content-Type": {"application/json"}}, Body: io.NopCloser(strings.NewReader(status)),
+	}, nil
 }
 
 // charts of the test, by version. Versions 3 and 4 never become ready, because nothing runs their Pods.
@@ -112,10 +136,17 @@ func (p *place) attempt(do step, writes int64) (report release.Report, killed bo
 	p.t.Helper()
 	d := deadly{left: &atomic.Int64{}, killed: &atomic.Bool{}}
 	d.left.Store(writes)
+	report = p.attemptThrough(do, func(rt http.RoundTripper) http.RoundTripper { return deadly{rt, d.left, d.killed} })
+	return report, d.killed.Load()
+}
+
+// attemptThrough makes a step through another transport.
+func (p *place) attemptThrough(do step, wrap func(http.RoundTripper) http.RoundTripper) release.Report {
+	p.t.Helper()
 	flags := genericclioptions.NewConfigFlags(false)
 	flags.KubeConfig, flags.Namespace = &p.config, &p.anchor.Namespace
 	flags.WrapConfigFn = func(c *rest.Config) *rest.Config {
-		c.Wrap(func(rt http.RoundTripper) http.RoundTripper { return deadly{rt, d.left, d.killed} })
+		c.Wrap(wrap)
 		return c
 	}
 	q := &release.Request{
@@ -127,7 +158,7 @@ func (p *place) attempt(do step, writes int64) (report release.Report, killed bo
 		p.t.Fatal(err)
 	}
 	a.source = sourceOf
-	return a.make(p.t.Context()), d.killed.Load()
+	return a.make(p.t.Context())
 }
 
 // verify checks that exactly the objects of a version exist, or none if it is empty. Kept objects and those of hooks may stay.
@@ -239,6 +270,29 @@ func TestKilledAfterEachWrite(t *testing.T) {
 		t.Errorf("%d points, want at least 30", points)
 	}
 	t.Logf("killed at %d points", points)
+}
+
+// TestRollbackRefusedOnce refuses each write of a rollback, one at a time. The next rollback still leaves the objects of its version and no
+// others: Helm marks the failed upgrade as superseded then, as if it had been ready.
+func TestRollbackRefusedOnce(t *testing.T) {
+	config, set := startAPI(t)
+	for which := int64(0); ; which++ {
+		p := newPlace(t, config, set)
+		for _, version := range []string{"1.0.0", "3.0.0"} {
+			p.attempt(step{version: version}, 1<<30)
+		}
+		done := &atomic.Int64{}
+		first := p.attemptThrough(step{remedy: release.Rollback}, func(rt http.RoundTripper) http.RoundTripper { return refusing{rt, which, done} })
+		when := fmt.Sprintf("write %d of a rollback refused (%s: %s)", which, first.Outcome, first.Message)
+		if report, _ := p.attempt(step{remedy: release.Rollback}, 1<<30); report.Remediated != release.RolledBack {
+			t.Errorf("%s: the next one: %+v", when, report)
+		}
+		p.verify("1.0.0", when)
+		if done.Load() <= which {
+			t.Logf("%d writes", which)
+			return
+		}
+	}
 }
 
 // What a failed attempt has left is pruned by the next one, and by a rollback.

@@ -312,6 +312,43 @@ func TestInterruptedUninstallation(t *testing.T) {
 	}
 }
 
+// TestFailedRollback: Helm marks the release that a rollback fails to replace as superseded, as if its objects had been ready. The next
+// attempt must still know that they were not, and compare with that release, to delete the objects that only it has.
+func TestFailedRollback(t *testing.T) {
+	a := newAttemptOf("")
+	a.request.Release = "r"
+	a.config = action.NewConfiguration()
+	a.config.Releases = storage.Init(driver.NewMemory())
+	a.config.KubeClient = &fake.FailingKubeClient{UpdateError: errors.New("failed to delete resource"), PrintingKubeClient: fake.PrintingKubeClient{Out: io.Discard}}
+	for i, status := range []releasecommon.Status{releasecommon.StatusDeployed, releasecommon.StatusFailed} {
+		err := a.config.Releases.Create(&helmrelease.Release{
+			Name: "r", Namespace: "default", Version: i + 1, Info: &helmrelease.Info{Status: status}, Chart: &chartv2.Chart{Metadata: &chartv2.Metadata{}},
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	for range release.MaxHistory + 1 { // Helm forgets the oldest revisions
+		if err := a.rollBack(1); err == nil {
+			t.Fatal("the rollback succeeds")
+		}
+		if err := a.interrupted(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	history, err := a.history()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var got []string
+	for _, r := range history {
+		got = append(got, fmt.Sprintf("%d %s", r.Version, r.Info.Status))
+	}
+	if diff := cmp.Diff([]string{"1 deployed", "2 failed"}, got); diff != "" {
+		t.Errorf("revisions (-want +got):\n%s", diff)
+	}
+}
+
 func TestHash(t *testing.T) {
 	one, same, other := read(t, `{replicas: 1}`), read(t, `{replicas: 1}`), read(t, `{replicas: 2}`)
 	if one.hash != same.hash || one.hash == other.hash || len(one.hash) > 63 {
