@@ -86,7 +86,7 @@ func New(c v1alpha1.Capture, pods []v1alpha1.PodResult, saved capture.Saved) Rep
 		r.pod(p, saved)
 	}
 	// The files of Pods that did not fit into the status are unknown, unless the live counts listed them.
-	if r.unlisted = max(0, int(status.Totals.Pods)-len(pods)); r.unlisted > 0 {
+	if r.unlisted = max(0, int(status.Totals.Pods)-len(pods)+withoutJob(status)); r.unlisted > 0 {
 		r.Problems = append(r.Problems, fmt.Sprintf("%d more Pods were %s, but their files do not fit into the status", r.unlisted, r.words().done))
 	}
 	r.failedFiles = len(saved.Problems())
@@ -103,6 +103,20 @@ func New(c v1alpha1.Capture, pods []v1alpha1.PodResult, saved capture.Saved) Rep
 	}
 	r.Complete = len(r.Problems) == 0
 	return r
+}
+
+// withoutJob counts the Pods that a status lists and totals.pods does not count, because they had no Job. Where the status lists all
+// Pods it does not matter.
+func withoutJob(s *v1alpha1.CaptureStatus) (n int) {
+	if s.PodsOmitted == 0 {
+		return 0
+	}
+	for i := range s.Pods {
+		if s.Pods[i].Job == "" {
+			n++
+		}
+	}
+	return n
 }
 
 func (r *Report) pod(p v1alpha1.PodResult, saved capture.Saved) {
@@ -148,13 +162,14 @@ func (r Report) ExitCode() int {
 }
 
 // AllSaved reports whether the cluster has nothing more to save: every file has its full size, and every Pod has its
-// final result. A lost node may come back with a result.
+// final result. A lost node may come back with a result. A Pod that the status does not list, and whose end the live counts did not
+// bring, has a result that was not saved.
 func (r Report) AllSaved() bool {
 	if r.failedFiles > 0 || r.unlisted > 0 {
 		return false
 	}
 	for _, p := range r.Pods {
-		if p.Phase == v1alpha1.PhaseIncomplete && len(p.Files) == 0 {
+		if !p.Phase.Final() || p.Phase == v1alpha1.PhaseIncomplete && len(p.Files) == 0 {
 			return false
 		}
 	}

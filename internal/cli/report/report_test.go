@@ -87,6 +87,32 @@ func saved(files ...capture.SavedFile) capture.Saved {
 	return capture.Saved{Path: "web.pcapng", Bytes: 5000, Files: files}
 }
 
+// A capture may have more Pods than its status lists. While one of the others has a result that was not saved, the plugin must not
+// delete the capture.
+func TestUnlistedPodsAreNotSaved(t *testing.T) {
+	listed := whole()
+	listed.Job = "web-6d9f7c5b8-4xk2p-qwer"
+	status := func(pods int32, list ...v1alpha1.PodResult) *v1alpha1.PacketCapture {
+		pc := ended(v1alpha1.PhaseIncomplete, v1alpha1.ReasonSomePodsIncomplete, "")
+		pc.Status.Pods, pc.Status.PodsOmitted, pc.Status.Totals.Pods = list, 1, pods
+		return pc
+	}
+	// The connection broke just before the end, so the last that the plugin knows of this Pod is that it was captured.
+	running := v1alpha1.PodResult{UID: "u9", Name: "web-6d9f7c5b8-zzzzz", Phase: v1alpha1.PhaseCapturing, Packets: 7}
+	r := New(status(2, listed), []v1alpha1.PodResult{listed, running}, saved(savedFile(listed, nil)))
+	if r.Complete || r.AllSaved() {
+		t.Errorf("complete %t, everything saved: %t, want neither", r.Complete, r.AllSaved())
+	}
+	// A Pod that waited for a ceiling until the end had no Job: it takes a place in the list, and is no Pod of the totals.
+	waited := failed()
+	waited.Reason = v1alpha1.ReasonCeilingPods
+	pc := status(2, waited, listed)
+	r = New(pc, pc.Status.Pods, saved(savedFile(listed, nil)))
+	if r.AllSaved() || !strings.Contains(strings.Join(r.Problems, "\n"), "1 more Pods were captured") {
+		t.Errorf("everything saved: %t; problems %q do not mention the unlisted Pod", r.AllSaved(), r.Problems)
+	}
+}
+
 func TestReport(t *testing.T) {
 	tests := map[string]struct {
 		pc             v1alpha1.Capture
