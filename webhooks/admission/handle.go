@@ -8,6 +8,7 @@ import (
 	"errors"
 	"maps"
 	"net/http"
+	"reflect"
 	"slices"
 	"strings"
 
@@ -163,6 +164,9 @@ func update(req webhook.AdmissionRequest) (stops types.UID, err error) {
 	if err := Decode(req.OldObject.Raw, &before); err != nil {
 		return "", err
 	}
+	if err := checkOrder(req); err != nil {
+		return "", err
+	}
 	if now.Spec.Stop && !before.Spec.Stop {
 		stops = before.UID
 	}
@@ -174,4 +178,41 @@ func update(req webhook.AdmissionRequest) (stops types.UID, err error) {
 		}
 	}
 	return stops, nil
+}
+
+// checkOrder refuses another order of the same entries. For the schema, lists that are sets are equal then. But the stamp is over the
+// list as it was: a running capture would end as not admitted, and the results of one that has ended could not be read.
+func checkOrder(req webhook.AdmissionRequest) error {
+	var now, before struct {
+		Spec map[string]any `json:"spec"`
+	}
+	if err := Decode(req.Object.Raw, &now); err != nil {
+		return err
+	}
+	if err := Decode(req.OldObject.Raw, &before); err != nil {
+		return err
+	}
+	for _, field := range slices.Sorted(maps.Keys(now.Spec)) {
+		is, was := now.Spec[field], before.Spec[field]
+		a, b := sortedTexts(is), sortedTexts(was)
+		if a != nil && slices.Equal(a, b) && !reflect.DeepEqual(is, was) {
+			return Invalid("the order of spec.%s is immutable, too: leave the list as it is, or create a new %s", field, req.Kind.Kind)
+		}
+	}
+	return nil
+}
+
+// sortedTexts returns the entries of a list of texts in order, and nil for anything else.
+func sortedTexts(list any) []string {
+	entries, _ := list.([]any)
+	var texts []string
+	for _, e := range entries {
+		text, ok := e.(string)
+		if !ok {
+			return nil
+		}
+		texts = append(texts, text)
+	}
+	slices.Sort(texts)
+	return texts
 }
