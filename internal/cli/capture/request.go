@@ -1,11 +1,13 @@
 package capture
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"regexp"
 	"strconv"
 	"strings"
+	"time"
 
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -82,7 +84,8 @@ func (r Request) Build() (*v1alpha1.PacketCapture, error) {
 	pc := &v1alpha1.PacketCapture{
 		ObjectMeta: r.objectMeta(),
 		Spec: v1alpha1.PacketCaptureSpec{
-			JobID: r.JobID, TargetRef: &r.Target, TargetNamespace: r.targetNamespace(), Duration: r.Duration, RetainFor: r.RetainFor,
+			JobID: r.JobID, TargetRef: &r.Target, TargetNamespace: r.targetNamespace(), Duration: r.Duration,
+			RetainFor: cmp.Or(r.RetainFor, retention(r.Duration, 0)),
 			Filter: r.Filter, SnapLength: r.SnapLength, Interfaces: r.Interfaces, MaxBytes: maxBytes, Rotate: rotate,
 			MaxPackets: nilIfZero(r.MaxPackets), FollowPods: r.followPods(), Engine: v1alpha1.CaptureEngine(r.Engine),
 			Processes: r.Processes,
@@ -106,7 +109,8 @@ func (r Request) BuildTrace() (*v1alpha1.Trace, error) {
 	trace := &v1alpha1.Trace{
 		ObjectMeta: r.objectMeta(),
 		Spec: v1alpha1.TraceSpec{
-			JobID: r.JobID, TargetRef: &r.Target, TargetNamespace: r.targetNamespace(), Duration: r.Duration, RetainFor: r.RetainFor,
+			JobID: r.JobID, TargetRef: &r.Target, TargetNamespace: r.targetNamespace(), Duration: r.Duration,
+			RetainFor:  cmp.Or(r.RetainFor, retention(r.Duration, unboundedTrace)),
 			Containers: r.Containers, Command: r.Command, Children: r.Children,
 			MinLatency: r.MinLatency, Format: v1alpha1.TraceFormat(r.Format), MaxBytes: maxBytes,
 			MaxEvents: nilIfZero(r.MaxEvents), FollowPods: r.followPods(),
@@ -122,6 +126,26 @@ func (r Request) BuildTrace() (*v1alpha1.Trace, error) {
 		trace.Spec.Events = append(trace.Spec.Events, v1alpha1.TraceGroup(strings.TrimSpace(group)))
 	}
 	return trace, nil
+}
+
+// defaultRetention is the API's default of retainFor. unboundedTrace is how long a trace without a duration lasts at most, unless an admin
+// has changed the manager's ceiling.
+const (
+	defaultRetention = time.Hour
+	unboundedTrace   = 4 * time.Hour
+)
+
+// retention returns for how long the cluster must keep each Pod's files, or nothing if the API's default is enough. The time begins when
+// the Pod's own capture ends, for example because its file is full. But the plugin saves all files when the last Pod's capture has ended.
+func retention(lasts string, unbounded time.Duration) string {
+	d, err := duration.Parse(lasts)
+	if err != nil { // it is empty: others were refused
+		d = unbounded
+	}
+	if d <= defaultRetention/2 {
+		return ""
+	}
+	return fmt.Sprintf("%ds", int((d + defaultRetention).Seconds()))
 }
 
 // gate returns nil if the user did not request one.

@@ -63,6 +63,14 @@ metadata: {generateName: web-, namespace: shop}
 spec: {maxBytes: 1073741824, rotate: {maxBytes: 1048576, files: 2}, targetRef: {kind: Deployment, name: web}}
 `,
 		},
+		"a long one keeps the files of a Pod that ends early": {
+			request: Request{Namespace: "shop", Target: web, Duration: "2h30m"},
+			want:    "metadata: {generateName: web-, namespace: shop}\nspec: {duration: 2h30m, retainFor: 12600s, targetRef: {kind: Deployment, name: web}}\n",
+		},
+		"a long one with a retention of its own": {
+			request: Request{Namespace: "shop", Target: web, Duration: "4h", RetainFor: "30m"},
+			want:    "metadata: {generateName: web-, namespace: shop}\nspec: {duration: 4h, retainFor: 30m, targetRef: {kind: Deployment, name: web}}\n",
+		},
 	}
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -88,7 +96,7 @@ func TestBuildTrace(t *testing.T) {
 	}{
 		"as little as possible": {
 			request: Request{Namespace: "shop", Target: web},
-			want:    "metadata: {generateName: web-, namespace: shop}\nspec: {targetRef: {kind: Deployment, name: web}}\n",
+			want:    "metadata: {generateName: web-, namespace: shop}\nspec: {retainFor: 18000s, targetRef: {kind: Deployment, name: web}}\n",
 		},
 		"everything": {
 			request: Request{
@@ -117,11 +125,11 @@ spec:
 		},
 		"a gate": {
 			request: Request{Namespace: "shop", Name: "mine", Target: web, Gate: true},
-			want:    "metadata: {name: mine, namespace: shop}\nspec: {gate: {enabled: true}, targetRef: {kind: Deployment, name: web}}\n",
+			want:    "metadata: {name: mine, namespace: shop}\nspec: {gate: {enabled: true}, retainFor: 18000s, targetRef: {kind: Deployment, name: web}}\n",
 		},
 		"a gate of its own": {
 			request: Request{Namespace: "shop", Name: "mine", Target: web, Gate: true, GateTimeout: "5m", GateOnTimeout: "fail"},
-			want:    "metadata: {name: mine, namespace: shop}\nspec: {gate: {enabled: true, timeout: 5m, onTimeout: Fail}, targetRef: {kind: Deployment, name: web}}\n",
+			want:    "metadata: {name: mine, namespace: shop}\nspec: {gate: {enabled: true, timeout: 5m, onTimeout: Fail}, retainFor: 18000s, targetRef: {kind: Deployment, name: web}}\n",
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
