@@ -35,6 +35,7 @@ func remove(t *testing.T, m installMethod, u *user, v volumes, b backend, before
 		}
 	}
 	answers("laptop")
+	b.prepare(t)
 	timed(t, m.name()+": uninstall", func() {
 		m.uninstall(t)
 		cluster.Eventually(t, time.Minute, "manager gone", func(ctx context.Context) error {
@@ -45,7 +46,9 @@ func remove(t *testing.T, m installMethod, u *user, v volumes, b backend, before
 			return err
 		})
 	})
-	ofUser := func(o string) bool { return strings.Contains(o, u.namespace) || strings.Contains(o, b.namespace) }
+	ofUser := func(o string) bool {
+		return slices.ContainsFunc([]string{u.namespace, b.namespace, b.hub, b.ofHub}, func(ns string) bool { return strings.Contains(o, ns) })
+	}
 	var left []string
 	cluster.Eventually(t, 30*time.Second, "nothing left but what the docs name", func(ctx context.Context) error {
 		all, err := objects(ctx)
@@ -72,6 +75,7 @@ func remove(t *testing.T, m installMethod, u *user, v volumes, b backend, before
 		kubectl(t, "", "delete", "--timeout=60s", "namespace", cluster.OperatorNamespace)
 	})
 	b.gone(t)
+	b.closed(t)
 	v.delete(t)
 	m.cleanUp(t)
 	cluster.NoAgents(t, 10*time.Second)

@@ -181,8 +181,8 @@ func TestUnboundRolesEqualRootOnlyForAllNamespaces(t *testing.T) {
 	t.Parallel()
 	roles := unbound(t)
 	want := []string{
-		"ClusterRole/sonde-capture-nodes", "ClusterRole/sonde-fluentpvc", "ClusterRole/sonde-inject", "ClusterRole/sonde-intercept", "ClusterRole/sonde-metrics-reader",
-		"ClusterRole/sonde-trace-nodes",
+		"ClusterRole/sonde-capture-nodes", "ClusterRole/sonde-collector", "ClusterRole/sonde-fluentpvc", "ClusterRole/sonde-inject", "ClusterRole/sonde-intercept",
+		"ClusterRole/sonde-metrics-reader", "ClusterRole/sonde-trace-nodes",
 	}
 	if diff := cmp.Diff(want, slices.Sorted(maps.Keys(roles))); diff != "" {
 		t.Fatalf("roles that the install does not bind (-want +got):\n%s", diff)

@@ -20,7 +20,7 @@ const (
 	Releaser = "sonde-releaser"
 	// Monitoring is the name of the releaser's optional Role and RoleBinding for the kinds of the Prometheus operator.
 	Monitoring = "sonde-releaser-monitoring"
-	// Manager is the name of the operator's Role and RoleBinding.
+	// Manager is the name of the operator's ClusterRole, which is installed with it, and of the RoleBinding to it.
 	Manager = "sonde-collector"
 )
 
@@ -116,17 +116,17 @@ func (n Namespace) apply(ctx context.Context, o client.Object) (string, error) {
 func (n Namespace) objects() []client.Object {
 	meta := func(name string) metav1.ObjectMeta { return metav1.ObjectMeta{Namespace: n.Name, Name: name} }
 	releaser := rbacv1.Subject{Kind: rbacv1.ServiceAccountKind, Namespace: n.Name, Name: Releaser}
-	bind := func(name string, subject rbacv1.Subject) *rbacv1.RoleBinding {
-		return &rbacv1.RoleBinding{ObjectMeta: meta(name), RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "Role", Name: name}, Subjects: []rbacv1.Subject{subject}}
+	bind := func(kind, name string, subject rbacv1.Subject) *rbacv1.RoleBinding {
+		return &rbacv1.RoleBinding{ObjectMeta: meta(name), RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: kind, Name: name}, Subjects: []rbacv1.Subject{subject}}
 	}
 	return []client.Object{
 		&corev1.ServiceAccount{ObjectMeta: meta(Releaser)},
 		&rbacv1.Role{ObjectMeta: meta(Releaser), Rules: releaserRules()},
-		bind(Releaser, releaser),
+		bind("Role", Releaser, releaser),
 		&rbacv1.Role{ObjectMeta: meta(Monitoring), Rules: []rbacv1.PolicyRule{monitoringRule()}},
-		bind(Monitoring, releaser),
-		&rbacv1.Role{ObjectMeta: meta(Manager), Rules: managerRules()},
-		bind(Manager, n.manager()),
+		bind("Role", Monitoring, releaser),
+		// A Role of the namespace would outlive the operator. Whoever created a ServiceAccount of the manager's name later would have it.
+		bind("ClusterRole", Manager, n.manager()),
 	}
 }
 
@@ -153,15 +153,6 @@ func monitoringRule() rbacv1.PolicyRule {
 	return rbacv1.PolicyRule{
 		APIGroups: []string{"monitoring.coreos.com"}, Resources: []string{"servicemonitors", "podmonitors", "prometheusrules"},
 		Verbs: []string{"get", "list", "watch", "create", "update", "patch", "delete"},
-	}
-}
-
-// managerRules are the operator's rights: it creates releasers and what they need, and reads no Secret.
-func managerRules() []rbacv1.PolicyRule {
-	return []rbacv1.PolicyRule{
-		{APIGroups: []string{"batch"}, Resources: []string{"jobs"}, Verbs: []string{"create", "get", "delete"}},
-		{APIGroups: []string{""}, Resources: []string{"configmaps"}, Verbs: []string{"create", "get", "delete"}},
-		{APIGroups: []string{""}, Resources: []string{"secrets"}, Verbs: []string{"create", "delete"}},
 	}
 }
 

@@ -3,6 +3,8 @@ package collector
 import (
 	"context"
 	"errors"
+	"io"
+	"os"
 	"strings"
 	"testing"
 
@@ -13,6 +15,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/yaml"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
@@ -45,7 +48,7 @@ func open(t *testing.T, n Namespace) (map[string]string, error) {
 func all(what string) map[string]string {
 	return map[string]string{
 		"serviceaccount/sonde-releaser": what, "role/sonde-releaser": what, "rolebinding/sonde-releaser": what,
-		"role/sonde-releaser-monitoring": what, "rolebinding/sonde-releaser-monitoring": what, "role/sonde-collector": what, "rolebinding/sonde-collector": what,
+		"role/sonde-releaser-monitoring": what, "rolebinding/sonde-releaser-monitoring": what, "rolebinding/sonde-collector": what,
 	}
 }
 
@@ -58,14 +61,14 @@ func TestOpenAndClose(t *testing.T) {
 		}
 	}
 	role := &rbacv1.Role{}
-	if err := n.Client.Get(t.Context(), client.ObjectKey{Namespace: "acme", Name: Manager}, role); err != nil {
+	if err := n.Client.Get(t.Context(), client.ObjectKey{Namespace: "acme", Name: Releaser}, role); err != nil {
 		t.Fatal(err)
 	}
 	role.Rules = nil
 	if err := n.Client.Update(t.Context(), role); err != nil {
 		t.Fatal(err)
 	}
-	if done, err := open(t, n); done["role/sonde-collector"] != "changed" || err != nil {
+	if done, err := open(t, n); done["role/sonde-releaser"] != "changed" || err != nil {
 		t.Errorf("%v, %v, want the Role changed", done, err)
 	}
 	for _, want := range []string{"deleted", "not found"} {
@@ -113,9 +116,19 @@ func TestOpenRefused(t *testing.T) {
 	}
 }
 
-// The operator reads no Secret, and the releaser gets no right on Roles.
+// The operator reads no Secret, and the releaser gets no right on Roles. The operator's right ends with the install, although the
+// RoleBinding stays.
 func TestRights(t *testing.T) {
-	for _, r := range managerRules() {
+	for _, o := range (Namespace{Name: "acme", Operator: "sonde-system"}).objects() {
+		if b, ok := o.(*rbacv1.RoleBinding); ok && b.Subjects[0].Namespace == "sonde-system" && b.RoleRef.Kind != "ClusterRole" {
+			t.Errorf("%s gives the operator a %s, which stays when the operator goes", b.Name, b.RoleRef.Kind)
+		}
+	}
+	manager := installed(t)
+	if len(manager) == 0 {
+		t.Errorf("the install has no ClusterRole %s", Manager)
+	}
+	for _, r := range manager {
 		for _, resource := range r.Resources {
 			for _, verb := range r.Verbs {
 				if resource == "secrets" && verb != "create" && verb != "delete" || verb == "*" || verb == "update" || verb == "patch" {
@@ -129,6 +142,27 @@ func TestRights(t *testing.T) {
 			if group == rbacv1.GroupName || group == "*" {
 				t.Errorf("the releaser has rights on %s", group)
 			}
+		}
+	}
+}
+
+// installed returns the rules of the operator's ClusterRole.
+func installed(t *testing.T) []rbacv1.PolicyRule {
+	t.Helper()
+	f, err := os.Open("../../../config/rbac/user_roles.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	for decoder := yaml.NewYAMLOrJSONDecoder(f, 4096); ; {
+		var role rbacv1.ClusterRole
+		switch err := decoder.Decode(&role); {
+		case errors.Is(err, io.EOF):
+			return nil
+		case err != nil:
+			t.Fatal(err)
+		case role.Name == Manager:
+			return role.Rules
 		}
 	}
 }
