@@ -38,7 +38,9 @@ func TestAnotherOrderIsRefused(t *testing.T) {
 	}
 	handle := func(now *sondev1.Trace) webhook.AdmissionResponse {
 		return admission.Handle(t.Context(), webhooktest.Request(t, admissionv1.Update, "Trace", "shop", now, before), webhooktest.Key,
-			func(context.Context, webhook.AdmissionRequest) (admission.Granted, error) { return admission.Granted{}, nil })
+			func(context.Context, webhook.AdmissionRequest) (admission.Granted, error) {
+				return admission.Granted{}, nil
+			})
 	}
 	webhooktest.Refused(t, handle(after), webhooktest.Invalid, "the order of spec.events is immutable, too")
 	stopped := before.DeepCopy()

@@ -86,7 +86,7 @@ func (r Request) Build() (*v1alpha1.PacketCapture, error) {
 		Spec: v1alpha1.PacketCaptureSpec{
 			JobID: r.JobID, TargetRef: &r.Target, TargetNamespace: r.targetNamespace(), Duration: r.Duration,
 			RetainFor: cmp.Or(r.RetainFor, retention(r.Duration, 0)),
-			Filter: r.Filter, SnapLength: r.SnapLength, Interfaces: r.Interfaces, MaxBytes: maxBytes, Rotate: rotate,
+			Filter:    r.Filter, SnapLength: r.SnapLength, Interfaces: r.Interfaces, MaxBytes: maxBytes, Rotate: rotate,
 			MaxPackets: nilIfZero(r.MaxPackets), FollowPods: r.followPods(), Engine: v1alpha1.CaptureEngine(r.Engine),
 			Processes: r.Processes,
 		},
