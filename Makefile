@@ -304,7 +304,7 @@ test-api: cluster-program pcapfilter ## Test validation rules and webhooks again
 .PHONY: test-releaser
 test-releaser: cluster-program ## Kill the releaser after each of its writes, against a real API server.
 	@$(CLUSTER) build --only kube,etcd
-	cd cmd/releaser && KUBEBUILDER_ASSETS="$$($(CLUSTER) bin)" go test -tags api -count=1 -timeout 30m -v -run '^Test(Killed|Drift)' ./...
+	cd cmd/releaser && KUBEBUILDER_ASSETS="$$($(CLUSTER) bin)" go test -tags api -count=1 -timeout 30m -v -run '^Test(Killed|RollbackRefused|Drift)' ./...
 
 .PHONY: test-schedules
 SCHEDULES ?= 1000

@@ -207,7 +207,25 @@ func (a *attempt) interrupted() error {
 			}
 		}
 	}
-	return a.forgetFailedRollbacks(history)
+	return errors.Join(a.forgetFailedRollbacks(history), a.supersede(history))
+}
+
+// supersede leaves only the newest deployed revision as deployed. Helm only logs an error of the write that marks the one before.
+func (a *attempt) supersede(history []*helmrelease.Release) error {
+	newest := true
+	for _, r := range slices.Backward(history) {
+		if r.Info.Status != common.StatusDeployed {
+			continue
+		}
+		if !newest {
+			r.SetStatus(common.StatusSuperseded, "a later revision is deployed")
+			if err := a.config.Releases.Update(r); err != nil {
+				return fmt.Errorf("mark revision %d as superseded: %w", r.Version, err)
+			}
+		}
+		newest = false
+	}
+	return nil
 }
 
 // forgetFailedRollbacks makes the release that a rollback failed to replace the newest revision again. Helm marks it as superseded, as if its
