@@ -27,6 +27,9 @@ func TestAttackForgedGate(t *testing.T) {
 	mallory := cluster.As(t, "mallory")
 	d := cluster.Deployment(t, ns, "web", 1, "idle")
 	tr := cluster.GatedTrace(t, d, sondev1.TraceGate{})
+	// A tracer that comes before the forged gate has even started traces the Pod from its start, and then the claim is true.
+	cluster.SuspendJobs(t, sondev1.LabelUID, string(tr.UID))
+	cluster.ResumeJobs(t, sondev1.LabelUID, string(tr.UID), 10*time.Second)
 	for name, tc := range map[string]struct {
 		image string // none leaves the gate as it is
 		want  sondev1.GateOutcome
