@@ -228,9 +228,9 @@ func (a *attempt) supersede(history []*helmrelease.Release) error {
 	return nil
 }
 
-// forgetFailedRollbacks makes the release that a rollback failed to replace the newest revision again. Helm marks it as superseded, as if its
-// objects had been ready, and compares the next rollback with the failed one: then nobody would delete the objects that only this release has.
-// A rollback has no objects of its own. If no revision is deployed, its record stays, because Helm then compares the next upgrade with it.
+// forgetFailedRollbacks makes the failed upgrade the newest revision again, after its rollback has failed, too. Helm marks the upgrade as
+// superseded, as if its objects had been ready, and compares the next rollback with the failed one. That would leave the objects that only the
+// upgrade has. If no revision is deployed, the rollback's record stays, because Helm compares the next upgrade with it.
 func (a *attempt) forgetFailedRollbacks(history []*helmrelease.Release) error {
 	hasDeployed := slices.ContainsFunc(history, func(r *helmrelease.Release) bool { return r.Info.Status == common.StatusDeployed })
 	for i, r := range slices.Backward(history) {

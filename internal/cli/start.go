@@ -27,7 +27,7 @@ func (c *startCommand) addFlags(cmd *cobra.Command, kind, file string) {
 	f, r := cmd.Flags(), &c.request
 	f.StringVar(&r.TargetNamespace, "target-namespace", "", "Namespace of TARGET, if it differs from the namespace of the "+kind+"; only allowed in a hub namespace")
 	f.BoolVar(&r.NoFollow, "no-follow", false, "Ignore Pods that join TARGET during the "+cmd.Name())
-	f.StringVar(&r.RetainFor, "retain-for", "", "How long the cluster keeps the files after the "+cmd.Name()+", unless it is deleted (default 1h, or --for and 1h if that is longer than 30m)")
+	f.StringVar(&r.RetainFor, "retain-for", "", "How long the cluster keeps the files after the "+cmd.Name()+", unless it is deleted (default 1h; if --for is above 30m, --for plus 1h; for a trace without --for 5h)")
 	f.StringVar(&r.JobID, "job-id", "", "Suffix of the names of the Jobs: four characters of [a-z0-9] (default random)")
 	f.StringVar(&r.Name, "name", "", "Name of the "+kind+" (default generated from TARGET)")
 	f.BoolVar(&c.keep, "keep", false, "Do not delete the "+kind+" after its files are saved")
