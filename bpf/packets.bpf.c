@@ -184,7 +184,7 @@ static __always_inline bool write(struct __sk_buff *skb, void *p, __u32 number, 
 	tail[1] = flags_of(skb, out);
 	if (ATTRIBUTE && d->options) {
 		copy_options(tail + 2, d->options, length);
-		valid = is_current(d);
+		valid = is_whole(d);
 		if (!valid)
 			name_none(tail + 2);
 		barrier_var(length);

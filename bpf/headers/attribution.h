@@ -540,11 +540,11 @@ static __always_inline void describe(struct description *d, __u32 slot)
 	d->length = d->options->length;
 }
 
-/* Whether the options are still those that describe() has found. A process that renames itself twice has others written in their place. */
-static __always_inline bool is_current(struct description *d)
+/* Whether the options that describe() has found were not overwritten. The next write goes to the other buffer, and only the one after it here. */
+static __always_inline bool is_whole(struct description *d)
 {
 	order_reads(); /* what was copied was read before */
-	return *(volatile __u32 *)&d->record->current == d->current;
+	return *(volatile __u32 *)&d->record->begun - d->current <= 1;
 }
 
 /* The slot of a packet whose process has become unknown. */

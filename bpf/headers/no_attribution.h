@@ -25,7 +25,7 @@ static __always_inline void describe(struct description *d, __u32 slot)
 {
 }
 
-static __always_inline bool is_current(struct description *d)
+static __always_inline bool is_whole(struct description *d)
 {
 	return true;
 }

@@ -145,7 +145,7 @@ struct process {
 	__u64 container;	/* the container's cgroup */
 	__u32 scan;	/* the last scan that has refreshed it */
 	__u32 writing;	/* whether options are written */
-	__u32 current;	/* the lowest bit is the index of valid options */
+	__u32 current;	/* how often options were written; the lowest bit is the index of the valid ones */
 	__u32 named;	/* whether it has options */
 	__u32 uid;	/* in its options */
 	__u32 rings;	/* whether it has registered files with an io_uring (uring_files.h) */
@@ -153,7 +153,7 @@ struct process {
 	__u32 born;	/* the fork count of its parent after its fork */
 	/* Claims with a lower fork count stay void until a scan: a child that had the sockets has ended (process_events.h). */
 	__u32 floor;
-	__u32 spare;
+	__u32 begun;	/* current, or one more while options are written */
 	__u64 user;	/* the address of its user after its fork (process_events.h) */
 	struct options options[2];
 };
@@ -390,8 +390,8 @@ static __always_inline void rename(struct process *p, struct task_struct___proce
 	c.inner_pid = pid_at(pid, pid ? BPF_CORE_READ(pid, level) : 0);
 	c.uid = p->uid = BPF_CORE_READ(leader, real_cred, euid.val);
 	p->container = pod_cgroup ? ancestor(cgroup_of(leader), pod_level + 1) : 0;
-	write_options(&p->options[(p->current + 1) & 1], p, &c);
-	/* As the result is used, this is a full barrier: the options are complete before they are valid. */
+	/* As the results are used, these are full barriers: readers notice a write before it begins, and find complete options. */
+	write_options(&p->options[(__sync_fetch_and_add(&p->begun, 1) + 1) & 1], p, &c);
 	p->named = __sync_fetch_and_add(&p->current, 1) | 1;
 	if (p->container && !bpf_map_lookup_elem(&containers, &p->container))
 		__sync_fetch_and_add(&unnamed, 1);

@@ -92,7 +92,7 @@ type namedProcess struct {
 	Tables    uint32
 	Born      uint32
 	Floor     uint32
-	Spare     uint32
+	Begun     uint32
 	User      uint64
 	Options   [2]struct {
 		_      structs.HostLayout

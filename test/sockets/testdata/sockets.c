@@ -630,8 +630,8 @@ static void *flood(void *arg)
 	return 0;
 }
 
-/* Sends large segments, and has another name at each moment. */
-static void rename_self(void)
+/* Sends large segments, and has another name after each pause, in microseconds. */
+static void rename_self(int pause)
 {
 	int fd = bound(SOCK_STREAM, 0, base);
 	socklen_t len;
@@ -645,7 +645,11 @@ static void rename_self(void)
 	pthread_create(&t, 0, flood, (void *)(long)fd);
 	for (;;) {
 		prctl(PR_SET_NAME, "a");
+		if (pause)
+			usleep(pause);
 		prctl(PR_SET_NAME, "fifteen letters");
+		if (pause)
+			usleep(pause);
 	}
 }
 
@@ -946,6 +950,8 @@ int main(int argc, char **argv)
 	else if (!strcmp(argv[1], "by-ring"))
 		send_by_ring(base, INT_MAX);
 	else if (!strcmp(argv[1], "rename"))
-		rename_self();
+		rename_self(0);
+	else if (!strcmp(argv[1], "rename-each-ms"))
+		rename_self(1000);
 	return 0;
 }
