@@ -2,6 +2,7 @@ package admission_test
 
 import (
 	"context"
+	"strings"
 	"testing"
 
 	admissionv1 "k8s.io/api/admission/v1"
@@ -49,5 +50,14 @@ func TestAnotherOrderIsRefused(t *testing.T) {
 		if resp := handle(now); !resp.Allowed {
 			t.Errorf("refused: %s", resp.Result.Message)
 		}
+	}
+}
+
+// The spec of an update is not valid yet, and may have 3 MiB.
+func TestUpdateTakesBoundedMemory(t *testing.T) {
+	req := webhooktest.Request(t, admissionv1.Update, "Trace", "shop", &sondev1.Trace{}, &sondev1.Trace{})
+	req.Object.Raw = []byte(`{"spec":{"events":[` + strings.Repeat("{},", 1<<20) + `0]}}`)
+	if n := testing.AllocsPerRun(1, func() { admission.Handle(t.Context(), req, webhooktest.Key, nil) }); n > 1000 {
+		t.Errorf("%.0f allocations", n)
 	}
 }

@@ -3,6 +3,7 @@ package intercept
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"slices"
 	"strings"
@@ -21,6 +22,7 @@ import (
 	"github.com/sonde-operator/sonde/internal/operator/route"
 	"github.com/sonde-operator/sonde/internal/operator/stamp"
 	"github.com/sonde-operator/sonde/internal/operator/target"
+	"github.com/sonde-operator/sonde/internal/wire/tunnel"
 	"github.com/sonde-operator/sonde/webhooks/admission"
 )
 
@@ -56,6 +58,18 @@ func (h *Handler) Handle(ctx context.Context, req webhook.AdmissionRequest) webh
 }
 
 func (h *Handler) create(ctx context.Context, req webhook.AdmissionRequest) (admission.Granted, error) {
+	// The schema has not bounded the headers yet. To decode 1 MiB of empty ones, and to compare their size with the bound, takes 40 MiB.
+	var parts struct {
+		Spec struct {
+			Match json.RawMessage `json:"match"`
+		} `json:"spec"`
+	}
+	if err := admission.Decode(req.Object.Raw, &parts); err != nil {
+		return admission.Granted{}, err
+	}
+	if n := len(parts.Spec.Match); n > 8*tunnel.MaxMatch { // JSON may escape each character
+		return admission.Granted{}, admission.Invalid("match: it has %d bytes as JSON, and may have %d: use fewer or shorter conditions", n, tunnel.MaxMatch)
+	}
 	r := &sondev1.InterceptRequest{}
 	if err := admission.Decode(req.Object.Raw, r); err != nil {
 		return admission.Granted{}, err
