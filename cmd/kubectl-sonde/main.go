@@ -17,6 +17,9 @@ import (
 func main() {
 	signals := make(chan os.Signal, 4)
 	signal.Notify(signals, os.Interrupt, syscall.SIGTERM)
+	if !signal.Ignored(syscall.SIGHUP) { // nohup ignores it
+		signal.Notify(signals, syscall.SIGHUP) // the terminal was closed: stop and save, or end the intercept, as on Ctrl-C
+	}
 	os.Exit(cli.Main(context.Background(), os.Args[1:], cli.Options{
 		Streams:  genericiooptions.IOStreams{In: os.Stdin, Out: os.Stdout, ErrOut: os.Stderr},
 		Terminal: terminal(),

@@ -78,16 +78,21 @@ func (p *plugin) followPackets(ctx context.Context, name string, o streamOptions
 	case err != nil:
 		return err
 	}
-	early := endedEarly(&stream.result, state.Pods())
+	early := endedEarly(&stream.result, c.Status.Pods, state.Pods())
 	return printFollowed(p.streams.ErrOut, stream.result, early, c.Spec.Rotate != nil, p.commandFor("download", c))
 }
 
 // endedEarly counts the packets of Pods whose stream ended before their capture, although it seemed whole: a keeper ends it when it is
-// ended itself, and when its probe does not report for some time, which may go on.
-func endedEarly(r *follow.Result, pods []v1alpha1.PodResult) (n int64) {
+// ended itself, and when its probe does not report for some time, which may go on. It also counts those of Pods whose stream never
+// began, but not of Pods that had ended before.
+func endedEarly(r *follow.Result, before, pods []v1alpha1.PodResult) (n int64) {
+	over := map[string]bool{}
+	for i := range before {
+		over[before[i].UID] = before[i].Phase.Final()
+	}
 	for i := range pods {
 		p := &pods[i]
-		if read, streamed := r.Read[p.UID]; streamed {
+		if read, streamed := r.Read[p.UID]; streamed || !over[p.UID] {
 			n += max(0, p.Packets+p.Overwritten-read-r.LeftOut[p.UID])
 		}
 	}
@@ -124,7 +129,7 @@ func printFollowed(w io.Writer, r follow.Result, early int64, ring bool, downloa
 	case r.Abandoned:
 		fmt.Fprintln(w, "the last packets are not in the stream, because they did not come in time")
 	case early > 0:
-		fmt.Fprintf(w, "%d packets are not in the stream, because their agent ended it before the capture did\n", early)
+		fmt.Fprintf(w, "%d packets are not in the stream, because a Pod's stream ended before the capture did, or did not begin\n", early)
 	}
 	if r.Skipped > 0 {
 		fmt.Fprintf(w, "%d packets are not in the stream, because its reader was slow\n", r.Skipped)

@@ -266,11 +266,14 @@ func TestFollowEndedEarly(t *testing.T) {
 	awaitPackets(t, r.out.String, 2)
 	s.later("packetcaptures/web", func(c v1alpha1.Capture) {
 		s.twoPods(v1alpha1.PhaseCompleted)(c)
-		c.CaptureStatus().Pods[0].Packets += 4
+		status := c.CaptureStatus()
+		status.Pods[0].Packets += 4
+		// Another Pod's agent was gone before its stream began.
+		status.Pods = append(status.Pods, v1alpha1.PodResult{UID: "uid-late", Name: "web-late", Phase: v1alpha1.PhaseIncomplete, Packets: 3})
 	})
 	r.await(t, report.ExitIncomplete)
 	for _, want := range []string{
-		"4 packets are not in the stream, because their agent ended it before the capture did\n", "To save all packets:\n  kubectl sonde download web -n shop\n",
+		"7 packets are not in the stream, because a Pod's stream ended before the capture did, or did not begin\n", "To save all packets:\n  kubectl sonde download web -n shop\n",
 	} {
 		if !strings.Contains(r.errOut.String(), want) {
 			t.Errorf("no %q in\n%s", want, r.errOut)

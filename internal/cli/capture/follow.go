@@ -65,7 +65,8 @@ func (f *Follower) Follow(ctx context.Context, s *State) error {
 		}
 	}
 	key, k := client.ObjectKeyFromObject(s.Capture), traitsOf(s.Capture).kind
-	running.Go(func() { f.watch(ctx, k, key, send) })
+	uid := s.Capture.GetUID()
+	running.Go(func() { f.watch(ctx, k, key, uid, send) })
 	stop, streaming := f.Stop, false
 	frames := f.Clock.NewTicker(f.Refresh)
 	defer frames.Stop()
@@ -112,9 +113,9 @@ func (f *Follower) apply(s *State, m message) {
 }
 
 // watch sends every state of the capture, and watches again when a watch ends.
-func (f *Follower) watch(ctx context.Context, k kind.Capture, key client.ObjectKey, send func(message)) {
+func (f *Follower) watch(ctx context.Context, k kind.Capture, key client.ObjectKey, uid types.UID, send func(message)) {
 	for ctx.Err() == nil {
-		err := f.watchOnce(ctx, k, key, send)
+		err := f.watchOnce(ctx, k, key, uid, send)
 		if errors.Is(err, ErrDeleted) || apierrors.IsForbidden(err) || apierrors.IsUnauthorized(err) {
 			send(message{err: err})
 			return
@@ -123,12 +124,14 @@ func (f *Follower) watch(ctx context.Context, k kind.Capture, key client.ObjectK
 	}
 }
 
-func (f *Follower) watchOnce(ctx context.Context, k kind.Capture, key client.ObjectKey, send func(message)) error {
+// watchOnce ends with ErrDeleted also if another capture has the name now: while no watch was open, this one was deleted.
+func (f *Follower) watchOnce(ctx context.Context, k kind.Capture, key client.ObjectKey, uid types.UID, send func(message)) error {
 	first := k.New()
-	if err := f.Client.Get(ctx, key, first); err != nil {
-		if apierrors.IsNotFound(err) {
-			return fmt.Errorf("%s %s: %w", k.Name, key.Name, ErrDeleted)
-		}
+	err := f.Client.Get(ctx, key, first)
+	if apierrors.IsNotFound(err) || err == nil && first.GetUID() != uid {
+		return fmt.Errorf("%s %s: %w", k.Name, key.Name, ErrDeleted)
+	}
+	if err != nil {
 		return err
 	}
 	send(message{capture: first})
@@ -149,7 +152,7 @@ func (f *Follower) watchOnce(ctx context.Context, k kind.Capture, key client.Obj
 			case !open:
 				return nil
 			case !ok || observed.GetName() != key.Name:
-			case e.Type == watch.Deleted:
+			case e.Type == watch.Deleted, observed.GetUID() != uid:
 				return fmt.Errorf("%s %s: %w", k.Name, key.Name, ErrDeleted)
 			default:
 				send(message{capture: observed})

@@ -259,13 +259,29 @@ func (s *Saved) separate(out Output) error {
 	}
 	for _, f := range received {
 		path := filepath.Join(out.Path, filepath.Base(f.tempPath))
-		if err := out.place(f.tempPath, path); err != nil {
+		err := syncFile(f.tempPath) // the cluster's copy is deleted after this
+		if err == nil {
+			err = out.place(f.tempPath, path)
+		}
+		if err != nil {
 			f.Err = err
 			continue
 		}
 		f.Path = path
 		s.Bytes += f.Bytes
 		s.Path = out.Path
+	}
+	return nil
+}
+
+// syncFile writes a file to the disk. A merged file is synced when it is written.
+func syncFile(path string) error {
+	f, err := os.OpenFile(path, os.O_WRONLY, 0)
+	if err != nil {
+		return fmt.Errorf("save the capture: %w", err)
+	}
+	if err := errors.Join(f.Sync(), f.Close()); err != nil {
+		return fmt.Errorf("save the capture: %w", err)
 	}
 	return nil
 }

@@ -47,7 +47,7 @@ func (c *counted) count(b []byte) {
 
 // Write implements io.Writer.
 func (c *counted) Write(b []byte) (int, error) {
-	c.answered.Store(true) // before the carrier has the response, and can send another request
+	c.answered.Store(true)             // before the carrier has the response, and can send another request
 	c.traffic.bytes.Add(int64(len(b))) // before anybody has the response, and can end the intercept
 	n, err := c.Duplex.Write(b)
 	c.traffic.bytes.Add(int64(n - len(b)))
