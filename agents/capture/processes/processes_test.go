@@ -139,6 +139,7 @@ func TestRenamedOnce(t *testing.T) {
 
 // renamed captures packets of a process that renames itself, and counts those that name it and those that lost its name.
 func renamed(t *testing.T, how string, during time.Duration) (named, unknown int) {
+	t.Helper()
 	w := newWorld(t)
 	stop := w.start()
 	w.Run(7000, w.Program, how)
