@@ -378,7 +378,7 @@ type InterceptRequestStatus struct {
 // +kubebuilder:printcolumn:name="Target",type=string,JSONPath=`.status.target`
 // +kubebuilder:printcolumn:name="Port",type=integer,JSONPath=`.spec.targetContainerPort`
 // +kubebuilder:printcolumn:name="Reason",type=string,JSONPath=`.status.conditions[?(@.type=="Intercepted")].reason`
-// +kubebuilder:printcolumn:name="Expires",type=date,JSONPath=`.status.expires`,priority=1
+// +kubebuilder:printcolumn:name="Expires",type=string,JSONPath=`.status.expires`,priority=1
 // +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`
 type InterceptRequest struct {
 	metav1.TypeMeta   `json:",inline"`

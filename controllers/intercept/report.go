@@ -162,7 +162,7 @@ func clientCondition(q *request, o *observation, set func(string, metav1.Conditi
 		set(sondev1.ConditionClientConnected, metav1.ConditionFalse, sondev1.ReasonClientLost, "the developer's machine does not answer; the app answers requests")
 	default:
 		set(sondev1.ConditionClientConnected, metav1.ConditionFalse, sondev1.ReasonClientAwaited,
-			"waiting for the developer's machine: kubectl sonde intercept connects the one on which it runs")
+			"the developer's machine, on which kubectl sonde intercept runs, is not connected yet")
 	}
 	return false
 }
@@ -310,7 +310,7 @@ func podEntry(q *request, o *observation, p *plan, done *actions, pod *slim.Pod,
 	case e.Active:
 		e.Message = ""
 	case status.Connected && e.Message == carrierStarting:
-		e.Message = "the carrier has just started; if this lasts, nothing listens on the port, or the carrier has no room for more connections"
+		e.Message = fmt.Sprintf("nothing listens on port %d in the Pod; or the carrier has just started, or has no room for more connections", q.Spec.TargetContainerPort)
 	}
 	return e
 }

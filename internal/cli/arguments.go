@@ -38,10 +38,13 @@ func rejectEmpty(cmd *cobra.Command, flags ...string) error {
 // oneArgument requires one argument. Its error describes the argument, unlike cobra.ExactArgs.
 func oneArgument(description string) cobra.PositionalArgs {
 	return func(cmd *cobra.Command, args []string) error {
-		if len(args) == 1 {
+		switch len(args) {
+		case 1:
 			return nil
+		case 0:
+			return usageError(cmd, description)
 		}
-		return usageError(cmd, description)
+		return fmt.Errorf("%s takes one argument, and not also %q\nSee '%[1]s --help' for usage", cmd.CommandPath(), args[1])
 	}
 }
 

@@ -6,10 +6,13 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"os"
+	"os/signal"
 	"slices"
 	"strconv"
 	"strings"
 	"sync"
+	"syscall"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -207,10 +210,15 @@ func (i *runningIntercept) follow(ctx context.Context) error {
 	})
 	ticker := i.plugin.clock.NewTicker(refresh)
 	defer ticker.Stop()
+	unread := make(chan os.Signal, 1) // the reader of the output has ended, as head does
+	signal.Notify(unread, syscall.SIGPIPE)
+	defer signal.Ignore(syscall.SIGPIPE) // what follows still deletes the request
 	for {
 		select {
 		case <-i.interrupted:
 			i.interrupted = nil
+			end(errStopped)
+		case <-unread:
 			end(errStopped)
 		case <-ctx.Done():
 			return context.Cause(ctx)
@@ -316,6 +324,9 @@ func (i *runningIntercept) remove(ctx context.Context, gone bool) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), cleanup)
 	defer cancel()
 	if err := removeIntercept(ctx, i.conn.client, i.object); err != nil {
+		if apierrors.IsForbidden(err) {
+			err = fmt.Errorf("%w\nYou may have lost your rights in the namespace, which also ends an intercept", err)
+		}
 		return fmt.Errorf("delete the InterceptRequest: %w\nThe app answers again, because this client is gone. To delete what is left:\n  %s",
 			err, i.plugin.commandLine("down "+i.object.Name, i.object.Namespace))
 	}

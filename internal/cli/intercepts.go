@@ -3,6 +3,7 @@ package cli
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"strconv"
 	"strings"
@@ -75,7 +76,7 @@ func (p *plugin) listIntercepts(ctx context.Context, all bool) error {
 		return err
 	}
 	if len(items) == 0 {
-		fmt.Fprintln(p.streams.ErrOut, "No intercepts found")
+		fmt.Fprintln(p.streams.ErrOut, "No intercepts found"+in(conn, all))
 		return nil
 	}
 	rows := [][]string{{"NAMESPACE", "NAME", "USER", "TARGET", "PORT", "MATCH", "PHASE", "PODS", "REQUESTS", "AGE"}}
@@ -112,6 +113,14 @@ func (p *plugin) listIntercepts(ctx context.Context, all bool) error {
 	return nil
 }
 
+// in says where a command has looked, and how to look everywhere.
+func in(conn *connection, all bool) string {
+	if all {
+		return ""
+	}
+	return " in namespace " + conn.namespace + " (-A: in all namespaces)"
+}
+
 // requester returns the user who created the request, as the webhook noted it; empty if there is no note.
 func requester(o *v1alpha1.InterceptRequest) string {
 	var claim struct {
@@ -124,6 +133,9 @@ func requester(o *v1alpha1.InterceptRequest) string {
 }
 
 func (p *plugin) down(ctx context.Context, names []string, all bool) error {
+	if all && len(names) > 0 {
+		return errors.New("write either names or -A: the names are those of one namespace (-n)")
+	}
 	conn, err := p.connect()
 	if err != nil {
 		return err
@@ -133,7 +145,7 @@ func (p *plugin) down(ctx context.Context, names []string, all bool) error {
 		return err
 	}
 	if len(chosen) == 0 {
-		fmt.Fprintln(p.streams.ErrOut, "You have no intercepts")
+		fmt.Fprintln(p.streams.ErrOut, "You have no intercepts"+in(conn, all))
 		return nil
 	}
 	ctx, cancel := context.WithTimeout(ctx, cleanup)

@@ -10,6 +10,7 @@ import (
 	"errors"
 	"maps"
 	"net/http"
+	"reflect"
 	"slices"
 	"strings"
 
@@ -117,9 +118,27 @@ func objectName(req webhook.AdmissionRequest) string {
 // after the webhooks.
 func Decode(raw []byte, into any) error {
 	if err := json.Unmarshal(raw, into); err != nil {
-		return Invalid("read the resource: %v: put names and durations in quotes, and remove the quotes around numbers", err)
+		return Invalid("read the resource: %v: %s", err, remedyOf(err))
 	}
 	return nil
+}
+
+// remedyOf says what to write instead of a value of another type.
+func remedyOf(err error) string {
+	var wrong *stdjson.UnmarshalTypeError
+	if errors.As(err, &wrong) {
+		switch wrong.Type.Kind() { //nolint:exhaustive // the others have the general advice
+		case reflect.Struct, reflect.Map:
+			return "it is no single value but has fields of its own, which kubectl explain shows"
+		case reflect.Slice:
+			return "it is a list: write each entry after a hyphen"
+		case reflect.String:
+			return "put the value in quotes"
+		case reflect.Int32, reflect.Int64:
+			return "write a number, without quotes"
+		}
+	}
+	return "put names and durations in quotes, and remove the quotes around numbers"
 }
 
 // annotate patches the annotations and nothing else: a patch of the whole object would drop fields that these types do

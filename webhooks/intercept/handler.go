@@ -146,7 +146,7 @@ func (h *Handler) checkTarget(ctx context.Context, r *sondev1.InterceptRequest, 
 		return admission.Invalid("the Pods of %s have hostNetwork: true, so their ports are the node's: a port of such a Pod cannot be intercepted", admission.TargetText(in, ref))
 	}
 	if name := r.Spec.TargetContainer; name != "" && !hasContainer(spec, name) {
-		return admission.Invalid("%s has no container %s (it has %s): write one of these, or leave targetContainer out", admission.TargetText(in, ref), name, target.ContainersText(spec))
+		return admission.Invalid("%s has no container %s (it has %s): write one of these, or leave targetContainer (--container) out", admission.TargetText(in, ref), name, target.ContainersText(spec))
 	}
 	return nil
 }

@@ -196,6 +196,14 @@ func (s *State) View(now time.Time, requests bool) live.View {
 		for _, r := range slices.Backward(s.requests) {
 			v.Log = append(v.Log, r.Time.Local().Format(time.TimeOnly)+"  "+RequestLine(r))
 		}
+		return v
+	}
+	// A log gets each of these once.
+	if passed > 0 {
+		v.Notes = append(v.Notes, "Requests that do not match go to the app")
+	}
+	if overlaps > 0 {
+		v.Notes = append(v.Notes, "Requests matched, but an older InterceptRequest took them")
 	}
 	return v
 }
@@ -207,13 +215,25 @@ func (s *State) addPods(v *live.View) (passed, overlaps uint64) {
 		passed += max(uint64(max(0, p.Passed)), c.Passed)
 		overlaps += max(uint64(max(0, p.Overlaps)), c.Overlaps)
 	}
+	var messages []string
+	say := map[string][]string{} // Pods by message
 	for i := range s.object.Status.Pods {
 		p := &s.object.Status.Pods[i]
 		count(p)
 		v.Pods = append(v.Pods, s.row(p))
 		if p.Message != "" && !s.over() {
-			v.Notes = append(v.Notes, p.Name+": "+p.Message)
+			if say[p.Message] == nil {
+				messages = append(messages, p.Message)
+			}
+			say[p.Message] = append(say[p.Message], p.Name)
 		}
+	}
+	for _, m := range messages {
+		who := say[m][0]
+		if n := len(say[m]); n > 1 {
+			who = fmt.Sprintf("%d Pods", n)
+		}
+		v.Notes = append(v.Notes, who+": "+m)
 	}
 	slices.SortFunc(v.Pods, func(a, b live.Pod) int { return cmp.Compare(a.Name, b.Name) })
 	rest := live.Pod{Name: "others", State: "Gone"}
@@ -285,8 +305,16 @@ func (s *State) problems(now time.Time) []string {
 	}
 	var notes []string
 	for _, c := range s.object.Status.Conditions {
-		if c.Status != metav1.ConditionTrue && c.Message != "" && !slices.Contains(notes, c.Message) {
-			notes = append(notes, c.Message)
+		message := c.Message
+		switch c.Reason { // the status is also for others
+		case v1alpha1.ReasonClientAwaited:
+			message = "this machine is not connected yet"
+		case v1alpha1.ReasonClientLost:
+			message = "this machine does not answer; the app answers requests"
+		}
+		waits := c.Type == v1alpha1.ConditionClientConnected && c.Reason == v1alpha1.ReasonStowawayStarting // another condition says so
+		if c.Status != metav1.ConditionTrue && message != "" && !waits && !slices.Contains(notes, message) {
+			notes = append(notes, message)
 		}
 	}
 	if s.tunnel != nil && s.tunnelSince.IsZero() {

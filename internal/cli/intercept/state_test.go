@@ -150,6 +150,15 @@ func TestNotes(t *testing.T) {
 	s.Add(&tunnel.Report{Pod: "u1", Routes: map[string]tunnel.Counters{"": {Passed: 1, Overlaps: 1}}})
 	s.SetObject(o)
 	want("one request", "paused", waits, "1 request went to the app", "1 request matched, but an older InterceptRequest took them")
+	// A log has each note once, so that a count in it would be a new line each time.
+	log := s.View(now, false).Notes
+	if diff := cmp.Diff([]string{"paused", waits, "Requests that do not match go to the app", "Requests matched, but an older InterceptRequest took them"}, log); diff != "" {
+		t.Errorf("notes of a log (-want +got):\n%s", diff)
+	}
+	several := &v1alpha1.InterceptRequest{}
+	several.Status.Pods = []v1alpha1.InterceptPod{{Name: "web-1", UID: "u1", Message: "full"}, {Name: "web-2", UID: "u2", Message: "slow"}, {Name: "web-3", UID: "u3", Message: "full"}}
+	s = NewState(several, now)
+	want("Pods with the same message", "2 Pods: full", "web-2: slow")
 }
 
 // TestOrderOfRequests: the list is in the order of time, although each Pod reports its own requests.

@@ -108,7 +108,12 @@ func Lines(v View, width, height int) []string {
 	for _, n := range v.Notes {
 		below = append(below, wrap(n, width)...)
 	}
-	for _, l := range v.Log {
+	log := v.Log
+	if height > 0 && len(v.Pods) > 0 { // the Pods keep a share
+		pods := 1 + min(len(v.Pods), max(1, height/podShare))
+		log = log[:min(len(log), max(0, height-len(lines)-len(below)-pods))]
+	}
+	for _, l := range log {
 		if width > 0 {
 			l = cutMiddle(l, width)
 		}
@@ -159,7 +164,7 @@ func wrap(s string, width int) []string {
 	return append(lines, line)
 }
 
-// podShare is the part of the lines that Pods have beside a Table: one of so many.
+// podShare is the part of the lines that Pods have beside a Table, and keep beside a Log: one of so many.
 const podShare = 3
 
 // lines returns at most room lines, if there is a limit.

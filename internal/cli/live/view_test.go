@@ -53,6 +53,19 @@ func intercept() View {
 	}
 }
 
+// longLog is an intercept of several Pods with more requests than a low terminal has lines.
+func longLog() View {
+	v := intercept()
+	v.Notes = nil
+	for _, name := range []string{"web-2", "web-3", "web-4"} {
+		v.Pods = append(v.Pods, Pod{Name: name, State: "Ended"})
+	}
+	for range 8 {
+		v.Log = append(v.Log, v.Log[1])
+	}
+	return v
+}
+
 func TestLines(t *testing.T) {
 	tests := map[string]struct {
 		view          View
@@ -70,6 +83,7 @@ func TestLines(t *testing.T) {
 		"with-a-table":       {withTable(), 60, 12},
 		"table-in-a-low-one": {withTable(), 60, 6},
 		"wrapped":            {intercept(), 70, 24},
+		"low-with-a-log":     {longLog(), 80, 9},
 		"before-any-pod":     {View{Title: "shop/web-x7k2p", Status: "Waiting for the operator"}, 80, 24},
 		"control-characters": {View{Title: "shop/web", Status: "Waiting:\nline\x1b[2J", Notes: []string{"a\tb\r"}}, 80, 24},
 		"names-of-any-kind":  {View{Title: "böse ☃", Pods: []Pod{{Name: strings.Repeat("ö", 60), State: "Capturing"}}}, 60, 24},
