@@ -139,11 +139,11 @@ func (c *conn) linger() {
 	_ = c.down.SetReadDeadline(time.Now().Add(lingerTime))
 }
 
-// adopt begins to read an upstream. It closes it if the connection is closed.
-func (c *conn) adopt(up *upstream) bool {
+// adopt begins to read an upstream, and may pin the connection to it before. It closes it if the connection is closed or pinned already.
+func (c *conn) adopt(up *upstream, pinned bool) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.closed {
+	if c.closed || pinned && c.raw != nil {
 		_ = up.Close()
 		return false
 	}
@@ -151,6 +151,9 @@ func (c *conn) adopt(up *upstream) bool {
 		c.app = up
 	} else {
 		c.client = up
+	}
+	if pinned { // before its first bytes are read: a server may speak first
+		c.pinTo(up)
 	}
 	c.wg.Go(func() { c.respond(up) })
 	return true

@@ -53,7 +53,7 @@ func TestPartOfAHeadBeforeTheEnd(t *testing.T) {
 			if tt.late {
 				app.duplex = lateWrites{tcp, func() { await(t, "the end of the app", holds(func() bool { return app.ended })) }}
 			}
-			c.adopt(app)
+			c.adopt(app, false)
 			done := make(chan struct{})
 			go func() {
 				defer close(done)

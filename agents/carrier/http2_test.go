@@ -97,7 +97,7 @@ type notifying struct {
 	closed bool
 }
 
-// Write fails after Close: gRPC flushes then, when the handler of a stream may have returned.
+// Write fails after Close: servers flush then, when the handler of a stream may have returned.
 func (n *notifying) Write(b []byte) (int, error) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -127,7 +127,7 @@ func TestHTTP2(t *testing.T) {
 			n.Add(1)
 		})
 	}
-	f := start(t, func(d duplex) { serve(d.(net.Conn), &atApp) }, func(_ string, s duplex) { serve(streamConn{s}, &atClient) }, whole("a"))
+	f := start(t, func(d duplex) { serve(d.(net.Conn), &atApp) }, func(_ string, s duplex) { serve(&notifying{Conn: streamConn{s}, gone: make(chan struct{})}, &atClient) }, whole("a"))
 	for _, agent := range []string{"kube-probe/1.35", "curl"} {
 		transport := &http.Transport{Protocols: new(http.Protocols)}
 		transport.Protocols.SetUnencryptedHTTP2(true)

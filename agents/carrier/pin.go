@@ -11,7 +11,7 @@ const appTimeout = 10 * time.Second
 // pin sends all bytes of the connection to a route's client, or to the app.
 func (c *conn) pin(r *route) {
 	if r != nil {
-		if up, _ := c.useClient(r); up != nil {
+		if up, _ := c.useClient(r, true); up != nil {
 			r.matched.Add(1)
 			c.pinAndRelay(up)
 			return
@@ -81,14 +81,15 @@ func (c *conn) useApp() *upstream {
 		return nil
 	}
 	up = &upstream{duplex: tcp, tcp: tcp}
-	if !c.adopt(up) {
+	if !c.adopt(up, false) { // what it sends first pins the connection anyway
 		return nil
 	}
 	return up
 }
 
-// useClient returns a stream to a route's client, or nil if the client refuses. A stream that was not used before is fresh.
-func (c *conn) useClient(r *route) (up *upstream, fresh bool) {
+// useClient returns a stream to a route's client, or nil if the client refuses. A stream that was not used before is fresh; it can be
+// pinned from its beginning.
+func (c *conn) useClient(r *route, pinned bool) (up *upstream, fresh bool) {
 	c.mu.Lock()
 	up = c.client
 	if up != nil && (up.ended || up.route.id != r.id) {
@@ -104,7 +105,7 @@ func (c *conn) useClient(r *route) (up *upstream, fresh bool) {
 		return nil, true
 	}
 	up = &upstream{duplex: stream, route: r}
-	if !c.adopt(up) {
+	if !c.adopt(up, pinned) {
 		return nil, true
 	}
 	return up, true

@@ -46,7 +46,7 @@ func (c *conn) request() bool {
 // sendToClient returns nil if no byte of the request reached the client.
 func (c *conn) sendToClient(r *route, n int, whole bool) *upstream {
 	for {
-		up, fresh := c.useClient(r)
+		up, fresh := c.useClient(r, false)
 		if up == nil {
 			return nil
 		}
