@@ -125,8 +125,7 @@ func Decode(raw []byte, into any) error {
 
 // remedyOf says what to write instead of a value of another type.
 func remedyOf(err error) string {
-	var wrong *stdjson.UnmarshalTypeError
-	if errors.As(err, &wrong) {
+	if wrong, ok := errors.AsType[*stdjson.UnmarshalTypeError](err); ok {
 		switch wrong.Type.Kind() { //nolint:exhaustive // the others have the general advice
 		case reflect.Struct, reflect.Map:
 			return "it is no single value but has fields of its own, which kubectl explain shows"

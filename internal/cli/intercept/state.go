@@ -304,17 +304,9 @@ func (s *State) problems(now time.Time) []string {
 		return nil
 	}
 	var notes []string
-	for _, c := range s.object.Status.Conditions {
-		message := c.Message
-		switch c.Reason { // the status is also for others
-		case v1alpha1.ReasonClientAwaited:
-			message = "this machine is not connected yet"
-		case v1alpha1.ReasonClientLost:
-			message = "this machine does not answer; the app answers requests"
-		}
-		waits := c.Type == v1alpha1.ConditionClientConnected && c.Reason == v1alpha1.ReasonStowawayStarting // another condition says so
-		if c.Status != metav1.ConditionTrue && message != "" && !waits && !slices.Contains(notes, message) {
-			notes = append(notes, message)
+	for i := range s.object.Status.Conditions {
+		if m := problem(&s.object.Status.Conditions[i]); m != "" && !slices.Contains(notes, m) {
+			notes = append(notes, m)
 		}
 	}
 	if s.tunnel != nil && s.tunnelSince.IsZero() {
@@ -327,6 +319,21 @@ func (s *State) problems(now time.Time) []string {
 		notes = append(notes, s.refused)
 	}
 	return notes
+}
+
+// problem is the message of a condition that does not hold, for the user of this machine. The status is also for others.
+func problem(c *metav1.Condition) string {
+	switch {
+	case c.Status == metav1.ConditionTrue:
+		return ""
+	case c.Reason == v1alpha1.ReasonClientAwaited:
+		return "this machine is not connected yet"
+	case c.Reason == v1alpha1.ReasonClientLost:
+		return "this machine does not answer; the app answers requests"
+	case c.Type == v1alpha1.ConditionClientConnected && c.Reason == v1alpha1.ReasonStowawayStarting: // another condition says so
+		return ""
+	}
+	return c.Message
 }
 
 // Target names the workload and its port.
