@@ -116,11 +116,10 @@ func parseCut(text string) (name string, cut bool) {
 	return name, strings.HasSuffix(rest, "= ?") || strings.HasSuffix(rest, "<detached ...>") || strings.Contains(rest, "(errno 18446744")
 }
 
-// lacksCutCall reports whether the trace has one more call than strace: the one that was cut short. strace may have no line for it, if the
-// thread was killed while strace held it at the entry. The kernel then skips the call, with ENOSYS.
+// lacksCutCall reports whether the trace has one more call than strace: the one that was cut short.
 func (s *stracedThread) lacksCutCall(traced []string) bool {
 	n := len(s.calls)
-	return len(traced) == n+1 && (s.cut == unrecognized || s.cut != "" && strings.HasPrefix(traced[n], s.cut+"(") || strings.HasSuffix(traced[n], "= -1 ENOSYS"))
+	return s.cut != "" && len(traced) == n+1 && (s.cut == unrecognized || strings.HasPrefix(traced[n], s.cut+"("))
 }
 
 func parseCall(text string) (string, bool) {
