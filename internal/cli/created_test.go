@@ -10,7 +10,7 @@ import (
 	"github.com/sonde-operator/sonde/internal/cli/report"
 )
 
-// An interrupt while the API server creates the capture: it exists, and nobody but the plugin knows its generated name.
+// An interrupt comes while the API server creates the capture. The plugin must then print the generated name, which the user does not know.
 func TestInterruptedCreationNamesTheCapture(t *testing.T) {
 	s := newAPIServer(t)
 	s.mu.Lock() // the API server, or a webhook, is slow

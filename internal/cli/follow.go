@@ -82,9 +82,9 @@ func (p *plugin) followPackets(ctx context.Context, name string, o streamOptions
 	return printFollowed(p.streams.ErrOut, stream.result, early, c.Spec.Rotate != nil, p.commandFor("download", c))
 }
 
-// endedEarly counts the packets of Pods whose stream ended before their capture, although it seemed whole: a keeper ends it when it is
-// ended itself, and when its probe does not report for some time, which may go on. It also counts those of Pods whose stream never
-// began, but not of Pods that had ended before.
+// endedEarly counts the packets that a Pod captured after its stream had ended. A keeper ends the stream when the keeper itself ends, and
+// when its probe does not report for some time. endedEarly also counts the packets of Pods whose stream never began. It does not count
+// those of Pods that had ended before.
 func endedEarly(r *follow.Result, before, pods []v1alpha1.PodResult) (n int64) {
 	over := map[string]bool{}
 	for i := range before {

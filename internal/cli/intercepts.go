@@ -134,7 +134,7 @@ func requester(o *v1alpha1.InterceptRequest) string {
 
 func (p *plugin) down(ctx context.Context, names []string, all bool) error {
 	if all && len(names) > 0 {
-		return errors.New("write either names or -A: the names are those of one namespace (-n)")
+		return errors.New("write either names or -A: a name needs a namespace (-n)")
 	}
 	conn, err := p.connect()
 	if err != nil {

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"time"
 
 	"github.com/spf13/cobra"
 
@@ -84,29 +83,11 @@ func (c *startCommand) run(ctx context.Context, target string) error {
 	if err := c.plugin.output(&c.opts, c.request.Target.Name, object); err != nil {
 		return err
 	}
-	// An interrupt does not cancel the request: the API server may create the object all the same, and nobody would know its name.
-	creating, cancel := outlasting(ctx, exitTimeout)
-	err = conn.client.Create(creating, object)
-	cancel()
-	if err != nil {
+	// An interrupt does not cancel the request. The API server may create the object nevertheless, and the user would not know its name.
+	// Main ends the process if the answer takes longer than exitTimeout.
+	if err := conn.client.Create(context.WithoutCancel(ctx), object); err != nil {
 		return &targetError{err, cmp.Or(c.request.TargetNamespace, conn.namespace)}
 	}
 	c.opts.stoppable, c.opts.remove = true, !c.keep
 	return c.plugin.attach(ctx, conn, object, c.opts)
-}
-
-// outlasting returns a context that ends some time after ctx.
-func outlasting(ctx context.Context, by time.Duration) (context.Context, context.CancelFunc) {
-	longer, cancel := context.WithCancel(context.WithoutCancel(ctx))
-	stop := context.AfterFunc(ctx, func() {
-		select {
-		case <-time.After(by):
-			cancel()
-		case <-longer.Done():
-		}
-	})
-	return longer, func() {
-		stop()
-		cancel()
-	}
 }

@@ -201,8 +201,8 @@ func update(req webhook.AdmissionRequest) (stops types.UID, err error) {
 
 // checkOrder refuses another order of the same entries. For the schema, lists that are sets are equal then. But the stamp is over the
 // list as it was: a running capture would end as not admitted, and the results of one that has ended could not be read. A new spec is
-// as long as a review may be, and entries take 50 times their size. So only lists as long as the stored ones are parsed: those of the
-// same entries are.
+// as long as a review may be, and entries take 50 times their size. The same entries in another order have the same length. So only lists
+// of the stored list's length are parsed.
 func checkOrder(req webhook.AdmissionRequest) error {
 	var now, before struct {
 		Spec map[string]stdjson.RawMessage `json:"spec"`
