@@ -64,16 +64,17 @@ func capture(s sondev1.PacketCaptureSpec) *sondev1.PacketCapture {
 
 func TestPacketCaptureOfAnotherTypeIsRefusedWithWords(t *testing.T) {
 	h := captureHandler(webhooktest.Reader(t, webhooktest.Objects()...), webhooktest.May("pods/shop"))
-	for name, raw := range map[string]string{
-		"a number for a duration": `{"spec":{"targetDeployment":"web","duration":30,"retainFor":"1h"}}`,
-		"a text for a number":     `{"spec":{"targetDeployment":"web","duration":"30","maxPackets":"10"}}`,
-		"a list for a spec":       `{"spec":[]}`,
-		"noise":                   `{`,
+	for name, c := range map[string]struct{ raw, remedy string }{
+		"a number for a duration": {`{"spec":{"targetDeployment":"web","duration":30,"retainFor":"1h"}}`, "put the value in quotes"},
+		"a text for a number":     {`{"spec":{"targetDeployment":"web","duration":"30","maxPackets":"10"}}`, "write a number, without quotes"},
+		"a list for a spec":       {`{"spec":[]}`, "has fields of its own"},
+		"a text for a list":       {`{"spec":{"interfaces":"eth0"}}`, "write each entry after a hyphen"},
+		"noise":                   {`{`, "put names and durations in quotes"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			req := webhooktest.Request(t, admissionv1.Create, "PacketCapture", "shop", nil, nil)
-			req.Object = runtime.RawExtension{Raw: []byte(raw)}
-			webhooktest.Refused(t, h.Handle(t.Context(), req), webhooktest.Invalid, "quotes")
+			req.Object = runtime.RawExtension{Raw: []byte(c.raw)}
+			webhooktest.Refused(t, h.Handle(t.Context(), req), webhooktest.Invalid, c.remedy)
 		})
 	}
 }

@@ -8,6 +8,7 @@ import (
 	"regexp"
 	"regexp/syntax"
 	"strings"
+	"unicode"
 	"unicode/utf8"
 
 	"golang.org/x/net/http/httpguts"
@@ -136,6 +137,12 @@ func (t *Text) compile(left *int) (func(string) bool, error) {
 	}
 	if set != 1 {
 		return nil, errors.New("write exactly one of exact, prefix and regex")
+	}
+	for _, p := range []*string{t.Exact, t.Prefix} {
+		// A tab may stand in the value of a header.
+		if p != nil && strings.ContainsFunc(strings.ReplaceAll(*p, "\t", ""), unicode.IsControl) {
+			return nil, fmt.Errorf("%q has a control character, which no request has there: remove it", *p)
+		}
 	}
 	switch {
 	case t.Exact != nil:

@@ -121,3 +121,21 @@ func TestMatchesTakeBoundedMemory(t *testing.T) {
 		runtime.KeepAlive(matcher)
 	}
 }
+
+func TestControlCharactersAreRefused(t *testing.T) {
+	lines, tab, del := "a\nb", "a\tb", "/\x7f"
+	for name, c := range map[string]struct {
+		match Match
+		valid bool
+	}{
+		"a line break in a header": {Match{Headers: []Header{{Name: "X-User", Text: Text{Exact: &lines}}}}, false},
+		"a tab in a header":        {Match{Headers: []Header{{Name: "X-User", Text: Text{Exact: &tab}}}}, true},
+		"a delete in a path":       {Match{Path: &Text{Prefix: &del}}, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if _, err := c.match.Compile(); (err == nil) != c.valid {
+				t.Errorf("error %v", err)
+			}
+		})
+	}
+}
