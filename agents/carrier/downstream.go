@@ -138,15 +138,17 @@ func (c *conn) settle() bool {
 func (c *conn) readHead() error {
 	c.scanner = headScanner{}
 	var began time.Time
+	defer func() {
+		if !began.IsZero() { // whatever follows may take longer than a head
+			_ = c.down.SetReadDeadline(time.Time{})
+		}
+	}()
 	for {
 		n, err := c.scanner.find(c.in.bytes())
 		if err != nil {
 			return err
 		}
 		if n > 0 {
-			if !began.IsZero() {
-				_ = c.down.SetReadDeadline(time.Time{})
-			}
 			c.headSize = n
 			return c.head.parse(string(c.in.bytes()[:n]))
 		}
@@ -174,12 +176,8 @@ func (c *conn) readMore(began time.Time) error {
 	case err == nil && !pinned:
 		return nil
 	case err == nil, pinned && errors.Is(err, os.ErrDeadlineExceeded):
-		_ = c.down.SetReadDeadline(time.Time{})
 		return errPinned
-	case errors.Is(err, os.ErrDeadlineExceeded), errors.Is(err, errNoRoom):
-		_ = c.down.SetReadDeadline(time.Time{})
-		return late
-	case errors.Is(err, io.EOF):
+	case errors.Is(err, os.ErrDeadlineExceeded), errors.Is(err, errNoRoom), errors.Is(err, io.EOF):
 		return late
 	default:
 		c.close(true)

@@ -22,6 +22,7 @@ import (
 	"helm.sh/helm/v4/pkg/registry"
 	"helm.sh/helm/v4/pkg/repo/v1"
 	"oras.land/oras-go/v2/errdef"
+	"oras.land/oras-go/v2/registry/remote/auth"
 	"oras.land/oras-go/v2/registry/remote/errcode"
 	"sigs.k8s.io/yaml"
 
@@ -263,7 +264,12 @@ func registryClient(c release.Chart, login *credentials) (*registry.Client, erro
 	transport.Transport = bounded{transport.Transport}
 	options := []registry.ClientOption{registry.ClientOptHTTPClient(transport), registry.ClientOptWriter(io.Discard), registry.ClientOptCredentialsFile(os.DevNull)}
 	if login != nil {
-		options = append(options, registry.ClientOptBasicAuth(login.username, login.password))
+		// Helm's option for a password gives it to each server that asks. A list of tags continues where a redirect has led, and the next page
+		// is a request of its own, which redirect does not see.
+		host, _, _ := strings.Cut(strings.TrimPrefix(c.URL, "oci://"), "/")
+		options = append(options, registry.ClientOptAuthorizer(auth.Client{
+			Client: transport, Credential: auth.StaticCredential(host, auth.Credential{Username: login.username, Password: login.password}),
+		}))
 	}
 	client, err := registry.NewClient(options...)
 	if err != nil {
@@ -272,11 +278,18 @@ func registryClient(c release.Chart, login *credentials) (*registry.Client, erro
 	return client, nil
 }
 
-// bounded cuts what a server sends: the registry's client reads all into memory.
+// bounded cuts what a server sends: the registry's client reads all into memory. It sends no credentials without TLS, also not to the
+// registry's own host.
 type bounded struct{ http.RoundTripper }
 
 // RoundTrip implements http.RoundTripper.
 func (b bounded) RoundTrip(r *http.Request) (*http.Response, error) {
+	if r.URL.Scheme != "https" && r.Header.Get("Authorization") != "" {
+		if r.Body != nil {
+			_ = r.Body.Close()
+		}
+		return nil, fmt.Errorf("%s wants credentials, which it gets over TLS only", shown(r.URL))
+	}
 	resp, err := b.RoundTripper.RoundTrip(r)
 	if err == nil {
 		resp.Body = http.MaxBytesReader(nil, resp.Body, maxChart)

@@ -159,7 +159,10 @@ func TestRedirectsOfARegistry(t *testing.T) {
 				blobs.ServeHTTP(w, r)
 			}))
 			t.Cleanup(server.Close)
-			c := release.Chart{CABundle: pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: server.Certificate().Raw})}
+			c := release.Chart{
+				URL:      strings.Replace(server.URL, "https://", "oci://", 1) + "/charts/shop",
+				CABundle: pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: server.Certificate().Raw}),
+			}
 			client, err := registryClient(c, &credentials{"ann", "secret"})
 			if err != nil {
 				t.Fatal(err)
@@ -181,3 +184,78 @@ func TestRedirectsOfARegistry(t *testing.T) {
 		})
 	}
 }
+
+// TestTagsOfARegistryThatRedirects lists the tags of a registry whose list is on another server. That one asks for credentials on its second
+// page, which has an origin of its own: no redirect leads there.
+func TestTagsOfARegistryThatRedirects(t *testing.T) {
+	for name, start := range map[string]func(http.Handler) *httptest.Server{"another port": httptest.NewTLSServer, "without TLS": httptest.NewServer} {
+		t.Run(name, func(t *testing.T) {
+			anotherGot, registryGot := &visits{}, &visits{}
+			another := start(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				anotherGot.add(r)
+				if r.URL.Query().Has("last") && r.Header.Get("Authorization") == "" {
+					w.Header().Set("WWW-Authenticate", `Basic realm="charts"`)
+					w.WriteHeader(http.StatusUnauthorized)
+					return
+				}
+				if !r.URL.Query().Has("last") {
+					w.Header().Set("Link", `<`+r.URL.Path+`?last=1.0.0>; rel="next"`)
+				}
+				_, _ = io.WriteString(w, `{"tags":["1.0.0"]}`)
+			}))
+			t.Cleanup(another.Close)
+			server := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				registryGot.add(r)
+				if r.Header.Get("Authorization") == "" {
+					w.Header().Set("WWW-Authenticate", `Basic realm="charts"`)
+					w.WriteHeader(http.StatusUnauthorized)
+					return
+				}
+				http.Redirect(w, r, another.URL+r.URL.Path, http.StatusTemporaryRedirect)
+			}))
+			t.Cleanup(server.Close)
+			c := release.Chart{
+				URL:      strings.Replace(server.URL, "https://", "oci://", 1) + "/charts/shop",
+				CABundle: pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: server.Certificate().Raw}),
+			}
+			client, err := registryClient(c, &credentials{"ann", "secret"})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if _, err := client.Tags(strings.TrimPrefix(c.URL, "oci://")); err == nil {
+				t.Error("the list is complete, although its second page needs credentials")
+			}
+			if len(anotherGot.with) != 0 || len(anotherGot.without) < 2 {
+				t.Errorf("the other server was asked with credentials for %v, without for %v", anotherGot.with, anotherGot.without)
+			}
+			if len(registryGot.with) == 0 {
+				t.Error("the registry got no credentials")
+			}
+		})
+	}
+}
+
+// TestNoCredentialsWithoutTLS: a registry that redirects to its own host without TLS has the host that the credentials are for.
+func TestNoCredentialsWithoutTLS(t *testing.T) {
+	for scheme, want := range map[string]bool{"http": false, "https": true} {
+		sent := false
+		to := bounded{roundTripper(func(*http.Request) (*http.Response, error) {
+			sent = true
+			return &http.Response{Body: http.NoBody}, nil
+		})}
+		r := httptest.NewRequest(http.MethodGet, scheme+"://registry.example.com/v2/charts/shop/tags/list", http.NoBody)
+		r.SetBasicAuth("ann", "secret")
+		resp, err := to.RoundTrip(r)
+		if err == nil {
+			_ = resp.Body.Close()
+		}
+		if sent != want || (err == nil) != want {
+			t.Errorf("%s: sent %t, %v", scheme, sent, err)
+		}
+	}
+}
+
+// roundTripper implements http.RoundTripper.
+type roundTripper func(*http.Request) (*http.Response, error)
+
+func (f roundTripper) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }

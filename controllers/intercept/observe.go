@@ -282,6 +282,9 @@ func (r *Reconciler) review(ctx context.Context, q *request, who access.Requeste
 		reviews = r.Access // before the first Job
 	}
 	decision, err := reviews.ReviewPods(ctx, sondev1.VerbIntercept, who, namespace)
+	if err == nil && !decision.Allowed {
+		decision, err = r.Access.ReviewPods(ctx, sondev1.VerbIntercept, who, namespace) // a refusal is final, so it may not be an old one
+	}
 	if err != nil {
 		return err
 	}
@@ -299,7 +302,7 @@ func (q *request) refuse(reason, message string) {
 func (r *Reconciler) checkNamespaces(ctx context.Context, q *request, claim stamp.Claim) error {
 	name, _ := q.AgentTarget()
 	ns, err := r.namespace(ctx, r.Client, name)
-	if err != nil || string(ns.UID) != claim.TargetNamespaceUID {
+	if err != nil || string(ns.UID) != claim.TargetNamespaceUID || ns.Labels[sondev1.LabelOptOut] == "true" {
 		ns, err = r.namespace(ctx, r.Live, name) // a refusal is final, so it may not come from a cache that is behind
 	}
 	switch {

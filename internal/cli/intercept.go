@@ -99,11 +99,13 @@ func (c *interceptCommand) run(ctx context.Context, target string) error {
 	if err != nil {
 		return err
 	}
+	unread := make(chan os.Signal, 1)
+	signal.Notify(unread, syscall.SIGPIPE) // it would end the plugin before the request is deleted
 	interrupted, address := c.plugin.interrupts.claim(), intercept.Address(object)
 	if err := conn.client.Create(ctx, object); err != nil {
 		return &targetError{err, cmp.Or(c.request.TargetNamespace, conn.namespace)}
 	}
-	i := &runningIntercept{plugin: c.plugin, conn: conn, identity: identity, object: object, interrupted: interrupted}
+	i := &runningIntercept{plugin: c.plugin, conn: conn, identity: identity, object: object, interrupted: interrupted, unread: unread}
 	if got := intercept.Address(object); got != address {
 		err := fmt.Errorf("the cluster changed the address of your process from %s to %s, which the plugin does not connect to: ask your cluster's admins for the webhook that changes InterceptRequests", address, got)
 		return errors.Join(err, i.remove(ctx, false))
@@ -118,6 +120,7 @@ type runningIntercept struct {
 	identity    *tunnel.Identity
 	object      *v1alpha1.InterceptRequest
 	interrupted <-chan struct{}
+	unread      <-chan os.Signal // the reader of the output has ended, as head does
 
 	state   *intercept.State
 	display live.Display
@@ -210,15 +213,12 @@ func (i *runningIntercept) follow(ctx context.Context) error {
 	})
 	ticker := i.plugin.clock.NewTicker(refresh)
 	defer ticker.Stop()
-	unread := make(chan os.Signal, 1) // the reader of the output has ended, as head does
-	signal.Notify(unread, syscall.SIGPIPE)
-	defer signal.Ignore(syscall.SIGPIPE) // what follows still deletes the request
 	for {
 		select {
 		case <-i.interrupted:
 			i.interrupted = nil
 			end(errStopped)
-		case <-unread:
+		case <-i.unread:
 			end(errStopped)
 		case <-ctx.Done():
 			return context.Cause(ctx)

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"os"
 	"sync"
+	"syscall"
 )
 
 // errInterrupted ends a command that the user interrupted.
@@ -14,8 +15,9 @@ var errInterrupted = errors.New("interrupted")
 type interrupts struct {
 	cancel context.CancelCauseFunc
 
-	mu      sync.Mutex
-	claimed chan struct{}
+	mu       sync.Mutex
+	claimed  chan struct{}
+	stopping bool // a claim was delivered
 }
 
 // claim returns a channel. The next signal closes it instead of ending the command.
@@ -36,8 +38,12 @@ func (i *interrupts) release() {
 func (i *interrupts) listen(ctx context.Context, signals <-chan os.Signal) {
 	for {
 		select {
-		case <-signals:
-			i.signal()
+		case s := <-signals:
+			if s == syscall.SIGHUP {
+				i.hangUp()
+			} else {
+				i.signal()
+			}
 		case <-ctx.Done():
 			return
 		}
@@ -50,6 +56,20 @@ func (i *interrupts) signal() {
 	}
 }
 
+// hangUp is the signal of a terminal that was closed. It comes twice, because shells pass it on, and a write to the terminal may have failed
+// before. So it does not end a command that stops already.
+func (i *interrupts) hangUp() {
+	if !i.deliver() && !i.stops() {
+		i.cancel(errInterrupted)
+	}
+}
+
+func (i *interrupts) stops() bool {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	return i.stopping
+}
+
 // deliver closes the channel of the claim. It returns false if there is no claim.
 func (i *interrupts) deliver() bool {
 	i.mu.Lock()
@@ -58,6 +78,6 @@ func (i *interrupts) deliver() bool {
 		return false
 	}
 	close(i.claimed)
-	i.claimed = nil
+	i.claimed, i.stopping = nil, true
 	return true
 }

@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 
@@ -279,6 +280,22 @@ func TestInterruptStopsAndSaves(t *testing.T) {
 	}
 	if text := r.errOut.String(); strings.Count(text, "): Completed\n") != 1 || !strings.Contains(text, "): Saved\n") {
 		t.Errorf("it does not say once that the capture has ended, and that it is saved:\n%s", text)
+	}
+}
+
+// A shell passes on the hangup that the kernel sends, too, when the terminal is closed.
+func TestClosedTerminalStopsAndSaves(t *testing.T) {
+	s := newAPIServer(t)
+	s.onCreate, s.onStop = s.twoPods(v1alpha1.PhaseCapturing), s.twoPods(v1alpha1.PhaseCompleted)
+	path := filepath.Join(t.TempDir(), "web.pcapng")
+	r := start(t, s, nil, "capture", "web", "-o", path)
+	r.errOut.await(t, "Capturing, ")
+	for range cap(r.signals) {
+		r.signals <- syscall.SIGHUP
+	}
+	r.await(t, report.ExitOK)
+	if got := timesIn(t, path); len(got) != 5 || len(s.captures) != 0 {
+		t.Errorf("packets %v, and %d captures are left", got, len(s.captures))
 	}
 }
 

@@ -96,24 +96,45 @@ func (o Output) workDir() (string, error) {
 	return dir, nil
 }
 
-// place moves a complete file to path. Without Force it does not overwrite a file that was created since Check: a hard
-// link fails where a rename would overwrite.
+// place moves a complete file to path. Without Force it does not overwrite a file that was created since Check.
 func (o Output) place(file, path string) error {
+	var err error
 	if o.Force {
-		if err := os.Rename(file, path); err != nil {
-			return fmt.Errorf("save the capture: %w", err)
+		err = os.Rename(file, path)
+	} else {
+		err = os.Link(file, path) // it fails where a rename would overwrite
+		if err != nil && !errors.Is(err, fs.ErrExist) {
+			err = renameToNew(file, path)
 		}
-		return nil
 	}
-	err := os.Link(file, path)
-	if errors.Is(err, fs.ErrExist) {
+	switch {
+	case err == nil:
+		syncDir(filepath.Dir(path))
+		return nil
+	case errors.Is(err, fs.ErrExist):
 		return fmt.Errorf("%s exists: choose another name, or overwrite it with --force", path)
 	}
-	if err != nil { // no hard links on this file system
-		err = os.Rename(file, path)
-	}
+	return fmt.Errorf("save the capture: %w", err)
+}
+
+// renameToNew renames a file unless path exists, on a file system without hard links. An empty file takes the name first.
+func renameToNew(file, path string) error {
+	f, err := os.OpenFile(path, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600)
 	if err != nil {
-		return fmt.Errorf("save the capture: %w", err)
+		return err //nolint:wrapcheck // place wraps it
 	}
-	return nil
+	err = errors.Join(f.Close(), os.Rename(file, path))
+	if err != nil {
+		_ = os.Remove(path)
+	}
+	return err
+}
+
+// syncDir writes the names of a directory to the disk, because the cluster's copies of its files are deleted next. Windows and some network
+// file systems cannot, and need not.
+func syncDir(path string) {
+	if d, err := os.Open(path); err == nil {
+		_ = d.Sync()
+		_ = d.Close()
+	}
 }

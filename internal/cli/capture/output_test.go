@@ -86,3 +86,20 @@ func TestWhatAppearedMeanwhileIsNotOverwritten(t *testing.T) {
 		t.Errorf("with --force there are %d packets", len(got))
 	}
 }
+
+// A file system without hard links must not let a file overwrite one that was created since Check, or an earlier file of the same Pod.
+func TestRenameToNew(t *testing.T) {
+	dir := t.TempDir()
+	file, path := filepath.Join(dir, ".part"), filepath.Join(dir, "web.pcapng")
+	for _, content := range []string{"first", "second"} {
+		if err := os.WriteFile(file, []byte(content), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if err := renameToNew(file, path); (err == nil) != (content == "first") {
+			t.Errorf("%s file: %v", content, err)
+		}
+	}
+	if got, err := os.ReadFile(path); err != nil || string(got) != "first" {
+		t.Errorf("the file has %q, %v", got, err)
+	}
+}
