@@ -305,6 +305,10 @@ func registryProblem(c release.Chart, err error) error {
 	if _, ok := errors.AsType[*http.MaxBytesError](err); ok {
 		return &problem{reason: release.ReasonChartInvalid, text: fmt.Sprintf("%s has more than %d MiB", c.URL, maxChart>>20)}
 	}
+	if errors.Is(err, auth.ErrBasicCredentialNotFound) {
+		return &problem{reason: release.ReasonChartForbidden, retry: true, text: fmt.Sprintf(
+			"%s: %v: name a Secret with them in chart.secretRef. Another server than the one of chart.url gets none: set chart.url to the server that needs them", c.URL, err)}
+	}
 	if errors.Is(err, errdef.ErrNotFound) {
 		return &problem{reason: release.ReasonChartNotFound, text: fmt.Sprintf("%s: %v: correct chart.url, or chart.digest", c.URL, err)}
 	}

@@ -222,8 +222,12 @@ func TestTagsOfARegistryThatRedirects(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if _, err := client.Tags(strings.TrimPrefix(c.URL, "oci://")); err == nil {
-				t.Error("the list is complete, although its second page needs credentials")
+			_, err = client.Tags(strings.TrimPrefix(c.URL, "oci://"))
+			if err == nil {
+				t.Fatal("the list is complete, although its second page needs credentials")
+			}
+			if err := registryProblem(c, err); reasonOf(err) != release.ReasonChartForbidden || !strings.Contains(err.Error(), another.URL) {
+				t.Errorf("%s: %v; want %s with the other server", reasonOf(err), err, release.ReasonChartForbidden)
 			}
 			if len(anotherGot.with) != 0 || len(anotherGot.without) < 2 {
 				t.Errorf("the other server was asked with credentials for %v, without for %v", anotherGot.with, anotherGot.without)

@@ -208,6 +208,10 @@ func TestHidden(t *testing.T) {
 	if got := h.hide("hunter22 more"); got != "*** ***" {
 		t.Errorf("got %q, want that earlier values stay hidden", got)
 	}
+	h.add("-----BEGIN-----\nMIIByjCCAXGg\nshort\n")
+	if got, want := h.hide("    -----BEGIN-----\n    MIIByjCCAXGg\n    short"), "    ***\n    ***\n    short"; got != want {
+		t.Errorf("indented: got %q, want %q", got, want)
+	}
 }
 
 // Schemas, the API server and encoders of JSON quote values in different ways.
@@ -424,15 +428,21 @@ func TestRender(t *testing.T) {
 	for name, tc := range map[string]struct {
 		in, want, reason, text string
 	}{
-		"an object":           {in: head, want: head + owner},
-		"its own namespace":   {in: head + "  namespace: acme\n", want: head + "  namespace: acme\n" + owner},
-		"one that stays":      {in: head + "  annotations:\n    helm.sh/resource-policy: keep\n", want: head + "  annotations:\n    helm.sh/resource-policy: keep\n    meta.helm.sh/release-name: 'r'\n    meta.helm.sh/release-namespace: 'acme'\n  labels:\n    app.kubernetes.io/managed-by: 'Helm'\n"},
-		"another namespace":   {in: head + "  namespace: kube-system\n", reason: release.ReasonScopeRefused, text: "ConfigMap a in namespace kube-system"},
-		"of the cluster":      {in: "apiVersion: rbac.authorization.k8s.io/v1\nkind: ClusterRole\nmetadata: {name: x}\n", reason: release.ReasonScopeRefused, text: "ClusterRole x (of the cluster)"},
-		"in a list":           {in: "apiVersion: v1\nkind: List\nitems:\n- apiVersion: rbac.authorization.k8s.io/v1\n  kind: ClusterRole\n  metadata: {name: x}\n", reason: release.ReasonScopeRefused, text: "ClusterRole x"},
-		"in a list of a kind": {in: "apiVersion: rbac.authorization.k8s.io/v1\nkind: ClusterRoleList\nitems:\n- metadata: {name: x}\n", reason: release.ReasonChartInvalid, text: "does not serve"},
-		"an unknown kind":     {in: "apiVersion: example.com/v1\nkind: Thing\nmetadata: {name: x}\n", reason: release.ReasonChartInvalid, text: "Thing x of example.com/v1"},
-		"no YAML":             {in: "a: b: c", reason: release.ReasonChartInvalid, text: "no YAML"},
+		"an object":            {in: head, want: head + owner},
+		"its own namespace":    {in: head + "  namespace: acme\n", want: head + "  namespace: acme\n" + owner},
+		"one that stays":       {in: head + "  annotations:\n    helm.sh/resource-policy: keep\n", want: head + "  annotations:\n    helm.sh/resource-policy: keep\n    meta.helm.sh/release-name: 'r'\n    meta.helm.sh/release-namespace: 'acme'\n  labels:\n    app.kubernetes.io/managed-by: 'Helm'\n"},
+		"another namespace":    {in: head + "  namespace: kube-system\n", reason: release.ReasonScopeRefused, text: "ConfigMap a in namespace kube-system"},
+		"of the cluster":       {in: "apiVersion: rbac.authorization.k8s.io/v1\nkind: ClusterRole\nmetadata: {name: x}\n", reason: release.ReasonScopeRefused, text: "ClusterRole x (of the cluster)"},
+		"in a list":            {in: "apiVersion: v1\nkind: List\nitems:\n- apiVersion: rbac.authorization.k8s.io/v1\n  kind: ClusterRole\n  metadata: {name: x}\n", reason: release.ReasonScopeRefused, text: "ClusterRole x"},
+		"in a list of a kind":  {in: "apiVersion: rbac.authorization.k8s.io/v1\nkind: ClusterRoleList\nitems:\n- metadata: {name: x}\n", reason: release.ReasonChartInvalid, text: "does not serve"},
+		"in an object's items": {in: head + "items:\n- apiVersion: v1\n  kind: ConfigMap\n  metadata: {name: b, namespace: kube-system}\n", reason: release.ReasonChartInvalid, text: "ConfigMap a has a field twice"},
+		"in a second metadata": {in: head + "metadata: {name: a, namespace: kube-system}\n", reason: release.ReasonChartInvalid, text: "a field twice"},
+		"a second metadata":    {in: head + "metadata: {name: a}\n", reason: release.ReasonChartInvalid, text: "a field twice"},
+		"a second kind":        {in: head + "kind: Namespace\n", reason: release.ReasonChartInvalid, text: "a field twice"},
+		"by a merge key":       {in: "x: &x {namespace: kube-system}\n" + head + "  <<: *x\n", reason: release.ReasonChartInvalid, text: "a merge key"},
+		"merged data":          {in: "x: &x {b: c}\n" + head + "  namespace: acme\ndata:\n  <<: *x\n", want: "x: &x {b: c}\n" + head + "  namespace: acme\n" + owner + "data:\n  !!merge <<: *x\n"},
+		"an unknown kind":      {in: "apiVersion: example.com/v1\nkind: Thing\nmetadata: {name: x}\n", reason: release.ReasonChartInvalid, text: "Thing x of example.com/v1"},
+		"no YAML":              {in: "a: b: c", reason: release.ReasonChartInvalid, text: "no YAML"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			got, err := newRenderer().Run(bytes.NewBufferString(tc.in))

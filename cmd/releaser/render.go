@@ -14,6 +14,7 @@ import (
 	"k8s.io/cli-runtime/pkg/resource"
 	"sigs.k8s.io/kustomize/kyaml/kio"
 	kyaml "sigs.k8s.io/kustomize/kyaml/yaml"
+	"sigs.k8s.io/yaml"
 
 	"github.com/sonde-operator/sonde/internal/wire/release"
 )
@@ -42,6 +43,9 @@ func (r *renderer) Run(rendered *bytes.Buffer) (*bytes.Buffer, error) {
 			continue
 		}
 		if err := r.complete(n); err != nil {
+			return nil, err
+		}
+		if err := r.checkRead(n); err != nil {
 			return nil, err
 		}
 	}
@@ -96,6 +100,47 @@ func (r *renderer) complete(n *kyaml.RNode) error {
 		return fmt.Errorf("set the owner of %s %s: %w", n.GetKind(), n.GetName(), err)
 	}
 	return nil
+}
+
+// checkRead refuses an object that Helm reads differently than outside and complete do: Helm takes the last one of two fields of one name,
+// resolves merge keys, and takes any object with items for a list of these. They could be elsewhere, and have no owner.
+func (r *renderer) checkRead(n *kyaml.RNode) error {
+	text, err := n.String()
+	if err != nil {
+		return fmt.Errorf("write %s %s: %w", n.GetKind(), n.GetName(), err)
+	}
+	var read struct {
+		APIVersion any `json:"apiVersion"`
+		Kind       any `json:"kind"`
+		Metadata   struct {
+			Name            any            `json:"name"`
+			Namespace       any            `json:"namespace"`
+			Annotations     map[string]any `json:"annotations"`
+			OwnerReferences []struct {
+				UID any `json:"uid"`
+			} `json:"ownerReferences"`
+		} `json:"metadata"`
+		Items any `json:"items"`
+	}
+	if err := yaml.Unmarshal([]byte(text), &read); err != nil {
+		return &problem{reason: release.ReasonChartInvalid, text: fmt.Sprintf("read %s %s: %v", n.GetKind(), n.GetName(), err)}
+	}
+	m, same := &read.Metadata, read.Items == nil
+	for _, field := range []struct {
+		read any
+		seen string
+	}{{read.APIVersion, n.GetApiVersion()}, {read.Kind, n.GetKind()}, {m.Name, n.GetName()}, {m.Namespace, n.GetNamespace()}} {
+		same = same && (field.read == nil && field.seen == "" || fmt.Sprint(field.read) == field.seen)
+	}
+	owned := m.Annotations[kube.ResourcePolicyAnno] == kube.KeepPolicy
+	for _, o := range m.OwnerReferences {
+		owned = owned || o.UID == string(r.owner.UID)
+	}
+	if same && owned {
+		return nil
+	}
+	return &problem{reason: release.ReasonChartInvalid, text: fmt.Sprintf(
+		"%s %s has a field twice, a merge key (<<) in its metadata, or the field items: write each field once, and each object as a document of its own", n.GetKind(), n.GetName())}
 }
 
 // deleteOthers deletes the objects of a manifest that another one does not have, if the anchor owns them.

@@ -14,8 +14,11 @@ import (
 )
 
 // minSecret is the length of the shortest values that are hidden, in bytes. Shorter ones would make messages unreadable, and are easy to
-// guess.
-const minSecret = 4
+// guess. minLine is the same for a line of a value, which is less likely to be secret.
+const (
+	minSecret = 4
+	minLine   = 8
+)
 
 // secrets are the values of this process that messages and logs must not show: charts and the API server quote them in errors.
 var secrets hidden
@@ -39,8 +42,10 @@ func (h *hidden) add(v any) {
 		if len(value) < minSecret {
 			return
 		}
-		for _, form := range forms(value) {
-			h.all[form] = true
+		for _, part := range parts(value) {
+			for _, form := range forms(part) {
+				h.all[form] = true
+			}
 		}
 	})
 	var pairs []string
@@ -49,6 +54,20 @@ func (h *hidden) add(v any) {
 		pairs = append(pairs, value, "***")
 	}
 	h.replacer.Store(strings.NewReplacer(pairs...))
+}
+
+// parts returns a value and its lines: templates trim and indent them.
+func parts(value string) []string {
+	all := []string{value}
+	if trimmed := strings.TrimSpace(value); len(trimmed) >= minSecret {
+		all = append(all, trimmed)
+	}
+	for line := range strings.Lines(value) {
+		if line = strings.TrimSpace(line); len(line) >= minLine {
+			all = append(all, line)
+		}
+	}
+	return all
 }
 
 // forms returns the texts in which messages quote a value: as it is, in base64, and between the quotes of Go, of JSON with and without

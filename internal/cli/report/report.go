@@ -93,6 +93,7 @@ func New(c v1alpha1.Capture, pods []v1alpha1.PodResult, saved capture.Saved) Rep
 	r.Problems = append(r.Problems, fileProblems(saved.Problems())...)
 	r.Notes = append(r.Notes, r.Total.notes()...)
 	r.Notes = append(r.Notes, unwatchedNotes(status)...)
+	r.Notes = append(r.Notes, containerNotes(pods)...)
 	r.Notes = append(r.Notes, gateNotes(pods)...)
 	r.Notes = append(r.Notes, engineNotes(pods)...)
 	r.Notes = append(r.Notes, processNotes(pods)...)
