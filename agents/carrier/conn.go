@@ -27,6 +27,8 @@ type conn struct {
 	head     head
 	headSize int
 	requests int
+	// greeted: the carrier has sent settings of HTTP/2.
+	greeted bool
 
 	mu sync.Mutex
 	// settled is signalled when any of these change.

@@ -29,14 +29,10 @@ var (
 	settingsAck   = []byte{0, 0, 0, 4, 1, 0, 0, 0, 0}
 )
 
-// firstHTTP2 finds out whether a connection of HTTP/2 is a probe of the kubelet, and pins it to where it belongs. The bytes that
-// the carrier itself causes, an acknowledgement of its settings, are taken out again.
+// firstHTTP2 finds out whether a connection of HTTP/2 is a probe of the kubelet, and pins it to where it belongs.
 func (c *conn) firstHTTP2(r *route) {
-	probe, greeted := c.http2Probe()
-	if greeted && !c.dropAck() {
-		return
-	}
-	if probe {
+	var probe bool
+	if probe, c.greeted = c.http2Probe(); probe {
 		r = nil
 	}
 	c.pin(r)
@@ -101,33 +97,38 @@ func firstAgent(b []byte) (agent string, complete bool) {
 	}
 }
 
-// dropAck takes the acknowledgement of the carrier's settings out of the peer's bytes: the server would take it for one of its own
-// settings. It reads until the acknowledgement is there, and returns false if the connection has ended.
-func (c *conn) dropAck() bool {
-	_ = c.down.SetReadDeadline(time.Now().Add(headTime))
+// relayUntilAck relays frames up to the acknowledgement of the carrier's settings, and leaves that out: the server would take it for one of
+// its own settings. An error is the server's. If the peer ends before, the rest of its bytes stays in c.in.
+func (c *conn) relayUntilAck(up io.Writer) error {
+	next := len(http2.ClientPreface)
 	for {
-		if at, found := findAck(c.in.bytes()); found {
-			b := c.in.bytes()
-			copy(b[at:], b[at+len(settingsAck):])
-			c.in.w -= len(settingsAck)
-			_ = c.down.SetReadDeadline(time.Time{})
-			return true
+		b := c.in.bytes()
+		at, found := findAck(b, next)
+		whole := min(at, len(b))
+		if _, err := up.Write(b[:whole]); err != nil {
+			return err //nolint:wrapcheck // it only ends the connection
 		}
-		if c.in.len() >= maxHead || c.in.fill(c.down) != nil {
-			c.close(true) // no server could make sense of the rest
-			return false
+		c.in.skip(whole)
+		next = at - whole
+		if found {
+			c.in.skip(len(settingsAck))
+			return nil
+		}
+		if c.in.fill(c.down) != nil {
+			return nil
 		}
 	}
 }
 
-// findAck returns where the first acknowledgement of settings begins.
-func findAck(b []byte) (int, bool) {
+// findAck returns where the first acknowledgement of settings begins, or else the first frame whose header is not complete. The first frame
+// begins at a byte that may lie beyond b, as may the result.
+func findAck(b []byte, at int) (ack int, found bool) {
 	const header = 9
-	for at := len(http2.ClientPreface); at+header <= len(b); {
+	for at+header <= len(b) {
 		if bytes.Equal(b[at:at+header], settingsAck) {
 			return at, true
 		}
 		at += header + int(binary.BigEndian.Uint32(b[at:])>>8)
 	}
-	return 0, false
+	return at, false
 }

@@ -150,27 +150,64 @@ func TestHTTP2(t *testing.T) {
 	}
 }
 
+// TestSlowHTTP2: a client sends its first request late, and more of it than the carrier holds before it acknowledges the carrier's settings.
+func TestSlowHTTP2(t *testing.T) {
+	received := make(chan []byte, 1)
+	f := start(t, nil, func(_ string, s duplex) {
+		b, _ := io.ReadAll(s)
+		received <- b
+	}, whole("a"))
+	c := f.dial(t)
+	var want bytes.Buffer
+	framer := http2.NewFramer(&want, nil)
+	want.WriteString(http2.ClientPreface)
+	_ = framer.WriteSettings()
+	_, _ = c.Write(want.Bytes())
+	settings := make([]byte, len(emptySettings))
+	if _, err := io.ReadFull(c, settings); err != nil {
+		t.Fatal(err)
+	}
+	before := want.Len()
+	_ = framer.WriteHeaders(http2.HeadersFrameParam{StreamID: 1, EndHeaders: true, BlockFragment: []byte{0x83, 0x86, 0x84}})
+	for range 20 {
+		_ = framer.WriteData(1, false, bytes.Repeat(settingsAck, 1000)) // what a frame holds is not taken for one
+	}
+	_, _ = c.Write(want.Bytes()[before:])
+	_, _ = c.Write(settingsAck)
+	_, _ = c.Write(settingsAck) // it answers the server
+	want.Write(settingsAck)
+	_ = c.CloseWrite()
+	select {
+	case got := <-received:
+		if !bytes.Equal(got, want.Bytes()) {
+			t.Errorf("the client got %d bytes, want the peer's %d without the first acknowledgement", len(got), want.Len())
+		}
+	case <-time.After(patience):
+		t.Error("the client got no end")
+	}
+}
+
 func TestFindAck(t *testing.T) {
 	preface := http2.ClientPreface
 	settings, ack := string(emptySettings), string(settingsAck)
 	window := "\x00\x00\x04\x08\x00\x00\x00\x00\x00\x00\x00\x00\x01"
 	for name, tc := range map[string]struct {
-		text string
-		want int
+		text  string
+		want  int
+		found bool
 	}{
-		"none":               {preface + settings, -1},
-		"at once":            {preface + ack, len(preface)},
-		"after others":       {preface + settings + window + ack, len(preface + settings + window)},
-		"incomplete":         {preface + settings + ack[:8], -1},
-		"inside of a frame":  {preface + "\x00\x00\x09\x00\x00\x00\x00\x00\x01" + ack, -1},
-		"beyond the bytes":   {preface + "\xff\xff\xff\x00\x00\x00\x00\x00\x01" + ack, -1},
-		"less than preface":  {preface[:10], -1},
-		"settings with ack2": {preface + settings + ack + ack, len(preface + settings)},
+		"none":               {preface + settings, len(preface + settings), false},
+		"at once":            {preface + ack, len(preface), true},
+		"after others":       {preface + settings + window + ack, len(preface + settings + window), true},
+		"incomplete":         {preface + settings + ack[:8], len(preface + settings), false},
+		"inside of a frame":  {preface + "\x00\x00\x09\x00\x00\x00\x00\x00\x01" + ack, len(preface) + 18, false},
+		"beyond the bytes":   {preface + "\xff\xff\xff\x00\x00\x00\x00\x00\x01" + ack, len(preface) + 9 + 1<<24 - 1, false},
+		"less than preface":  {preface[:10], len(preface), false},
+		"settings with ack2": {preface + settings + ack + ack, len(preface + settings), true},
 	} {
 		t.Run(name, func(t *testing.T) {
-			at, found := findAck([]byte(tc.text))
-			if found != (tc.want >= 0) || found && at != tc.want {
-				t.Errorf("at %d, %v; want %d", at, found, tc.want)
+			if at, found := findAck([]byte(tc.text), len(preface)); at != tc.want || found != tc.found {
+				t.Errorf("at %d, %v; want %d, %v", at, found, tc.want, tc.found)
 			}
 		})
 	}
@@ -186,6 +223,6 @@ func FuzzFirstAgent(f *testing.F) {
 	f.Add([]byte(http2.ClientPreface))
 	f.Fuzz(func(_ *testing.T, b []byte) {
 		firstAgent(b)
-		findAck(b)
+		findAck(b, len(http2.ClientPreface))
 	})
 }

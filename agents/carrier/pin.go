@@ -36,6 +36,12 @@ func (c *conn) pinAndRelay(up *upstream) {
 
 // relayRaw relays the peer's direction to its end.
 func (c *conn) relayRaw(up *upstream) {
+	if c.greeted {
+		if err := c.relayUntilAck(up); err != nil {
+			c.abandonRaw(up)
+			return
+		}
+	}
 	if c.in.len() > 0 {
 		if _, err := up.Write(c.in.bytes()); err != nil {
 			c.abandonRaw(up)
