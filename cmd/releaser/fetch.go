@@ -278,7 +278,10 @@ func registryClient(c release.Chart, login *credentials) (*registry.Client, erro
 	return client, nil
 }
 
-// bounded cuts what a server sends: the registry's client reads all into memory. It sends no credentials without TLS, also not to the
+// errNoTLS is of bounded.
+var errNoTLS = errors.New("the registry wants credentials without TLS")
+
+// bounded cuts what a server sends: the registry's client reads all into memory. It sends no credentials without TLS, not even to the
 // registry's own host.
 type bounded struct{ http.RoundTripper }
 
@@ -288,7 +291,7 @@ func (b bounded) RoundTrip(r *http.Request) (*http.Response, error) {
 		if r.Body != nil {
 			_ = r.Body.Close()
 		}
-		return nil, fmt.Errorf("%s wants credentials, which it gets over TLS only", shown(r.URL))
+		return nil, fmt.Errorf("%w: %s", errNoTLS, shown(r.URL))
 	}
 	resp, err := b.RoundTripper.RoundTrip(r)
 	if err == nil {
@@ -305,9 +308,13 @@ func registryProblem(c release.Chart, err error) error {
 	if _, ok := errors.AsType[*http.MaxBytesError](err); ok {
 		return &problem{reason: release.ReasonChartInvalid, text: fmt.Sprintf("%s has more than %d MiB", c.URL, maxChart>>20)}
 	}
+	if errors.Is(err, errNoTLS) {
+		return &problem{reason: release.ReasonChartForbidden, retry: true, text: fmt.Sprintf(
+			"%s: %v: ask the registry's admins to send links with https", c.URL, err)}
+	}
 	if errors.Is(err, auth.ErrBasicCredentialNotFound) {
 		return &problem{reason: release.ReasonChartForbidden, retry: true, text: fmt.Sprintf(
-			"%s: %v: name a Secret with them in chart.secretRef. Another server than the one of chart.url gets none: set chart.url to the server that needs them", c.URL, err)}
+			"%s: %v: name a Secret with them in chart.secretRef, and in chart.url the server that needs them. Other servers get none", c.URL, err)}
 	}
 	if errors.Is(err, errdef.ErrNotFound) {
 		return &problem{reason: release.ReasonChartNotFound, text: fmt.Sprintf("%s: %v: correct chart.url, or chart.digest", c.URL, err)}

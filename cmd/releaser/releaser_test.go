@@ -212,6 +212,10 @@ func TestHidden(t *testing.T) {
 	if got, want := h.hide("    -----BEGIN-----\n    MIIByjCCAXGg\n    short"), "    ***\n    ***\n    short"; got != want {
 		t.Errorf("indented: got %q, want %q", got, want)
 	}
+	h.add("resources:\n  token: abcdefgh\n")
+	if got, want := h.hide("spec.resources: Invalid value: token: abcdefgh"), "spec.resources: Invalid value: ***"; got != want {
+		t.Errorf("a value of YAML: got %q, want %q", got, want)
+	}
 }
 
 // Schemas, the API server and encoders of JSON quote values in different ways.
@@ -435,11 +439,16 @@ func TestRender(t *testing.T) {
 		"of the cluster":       {in: "apiVersion: rbac.authorization.k8s.io/v1\nkind: ClusterRole\nmetadata: {name: x}\n", reason: release.ReasonScopeRefused, text: "ClusterRole x (of the cluster)"},
 		"in a list":            {in: "apiVersion: v1\nkind: List\nitems:\n- apiVersion: rbac.authorization.k8s.io/v1\n  kind: ClusterRole\n  metadata: {name: x}\n", reason: release.ReasonScopeRefused, text: "ClusterRole x"},
 		"in a list of a kind":  {in: "apiVersion: rbac.authorization.k8s.io/v1\nkind: ClusterRoleList\nitems:\n- metadata: {name: x}\n", reason: release.ReasonChartInvalid, text: "does not serve"},
-		"in an object's items": {in: head + "items:\n- apiVersion: v1\n  kind: ConfigMap\n  metadata: {name: b, namespace: kube-system}\n", reason: release.ReasonChartInvalid, text: "ConfigMap a has a field twice"},
-		"in a second metadata": {in: head + "metadata: {name: a, namespace: kube-system}\n", reason: release.ReasonChartInvalid, text: "a field twice"},
-		"a second metadata":    {in: head + "metadata: {name: a}\n", reason: release.ReasonChartInvalid, text: "a field twice"},
-		"a second kind":        {in: head + "kind: Namespace\n", reason: release.ReasonChartInvalid, text: "a field twice"},
-		"by a merge key":       {in: "x: &x {namespace: kube-system}\n" + head + "  <<: *x\n", reason: release.ReasonChartInvalid, text: "a merge key"},
+		"in an object's items": {in: head + "items:\n- apiVersion: v1\n  kind: ConfigMap\n  metadata: {name: b, namespace: kube-system}\n", reason: release.ReasonChartInvalid, text: "ConfigMap a is ambiguous"},
+		"in a second metadata": {in: head + "metadata: {name: a, namespace: kube-system}\n", reason: release.ReasonChartInvalid, text: "is ambiguous"},
+		"a second metadata":    {in: head + "metadata: {name: a}\n", reason: release.ReasonChartInvalid, text: "is ambiguous"},
+		"a second kind":        {in: head + "kind: Namespace\n", reason: release.ReasonChartInvalid, text: "is ambiguous"},
+		"by a merge key":       {in: "x: &x {namespace: kube-system}\n" + head + "  <<: *x\n", reason: release.ReasonChartInvalid, text: "is ambiguous"},
+		"a namespace in ſ":     {in: "x: &x {namespace: kube-system}\n" + head + "  <<: *x\n  nameſpace: null\n", reason: release.ReasonChartInvalid, text: "is ambiguous"},
+		"two namespaces":       {in: head + "  namespace: acme\n  namespace: kube-system\n  nameſpace: acme\n", reason: release.ReasonChartInvalid, text: "is ambiguous"},
+		"items in ſ":           {in: head + "items:\n- apiVersion: v1\n  kind: ConfigMap\n  metadata: {name: b, namespace: kube-system}\nitemſ: null\n", reason: release.ReasonChartInvalid, text: "is ambiguous"},
+		"a kind in K":          {in: head + "kind: Namespace\n\u212aind: ConfigMap\n", reason: release.ReasonChartInvalid, text: "is ambiguous"},
+		"no items":             {in: head + "items:\n", reason: release.ReasonChartInvalid, text: "is ambiguous"},
 		"merged data":          {in: "x: &x {b: c}\n" + head + "  namespace: acme\ndata:\n  <<: *x\n", want: "x: &x {b: c}\n" + head + "  namespace: acme\n" + owner + "data:\n  !!merge <<: *x\n"},
 		"an unknown kind":      {in: "apiVersion: example.com/v1\nkind: Thing\nmetadata: {name: x}\n", reason: release.ReasonChartInvalid, text: "Thing x of example.com/v1"},
 		"no YAML":              {in: "a: b: c", reason: release.ReasonChartInvalid, text: "no YAML"},

@@ -10,6 +10,8 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	apimeta "k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/cli-runtime/pkg/resource"
 	"sigs.k8s.io/kustomize/kyaml/kio"
@@ -103,44 +105,28 @@ func (r *renderer) complete(n *kyaml.RNode) error {
 }
 
 // checkRead refuses an object that Helm reads differently than outside and complete do: Helm takes the last one of two fields of one name,
-// resolves merge keys, and takes any object with items for a list of these. They could be elsewhere, and have no owner.
+// resolves merge keys, and takes any object with items for a list of these. They could be elsewhere, and have no owner. It reads with
+// Helm's decoder, because a decoder of structs also takes fields whose names differ in case, such as METADATA or nameſpace.
 func (r *renderer) checkRead(n *kyaml.RNode) error {
 	text, err := n.String()
 	if err != nil {
 		return fmt.Errorf("write %s %s: %w", n.GetKind(), n.GetName(), err)
 	}
-	var read struct {
-		APIVersion any `json:"apiVersion"`
-		Kind       any `json:"kind"`
-		Metadata   struct {
-			Name            any            `json:"name"`
-			Namespace       any            `json:"namespace"`
-			Annotations     map[string]any `json:"annotations"`
-			OwnerReferences []struct {
-				UID any `json:"uid"`
-			} `json:"ownerReferences"`
-		} `json:"metadata"`
-		Items any `json:"items"`
+	b, err := yaml.YAMLToJSON([]byte(text))
+	var read runtime.Object
+	if err == nil {
+		read, err = runtime.Decode(unstructured.UnstructuredJSONScheme, b)
 	}
-	if err := yaml.Unmarshal([]byte(text), &read); err != nil {
+	if err != nil {
 		return &problem{reason: release.ReasonChartInvalid, text: fmt.Sprintf("read %s %s: %v", n.GetKind(), n.GetName(), err)}
 	}
-	m, same := &read.Metadata, read.Items == nil
-	for _, field := range []struct {
-		read any
-		seen string
-	}{{read.APIVersion, n.GetApiVersion()}, {read.Kind, n.GetKind()}, {m.Name, n.GetName()}, {m.Namespace, n.GetNamespace()}} {
-		same = same && (field.read == nil && field.seen == "" || fmt.Sprint(field.read) == field.seen)
-	}
-	owned := m.Annotations[kube.ResourcePolicyAnno] == kube.KeepPolicy
-	for _, o := range m.OwnerReferences {
-		owned = owned || o.UID == string(r.owner.UID)
-	}
-	if same && owned {
+	o, one := read.(*unstructured.Unstructured)
+	if one && o.GetAPIVersion() == n.GetApiVersion() && o.GetKind() == n.GetKind() && o.GetName() == n.GetName() && o.GetNamespace() == n.GetNamespace() &&
+		(r.owns(o) || o.GetAnnotations()[kube.ResourcePolicyAnno] == kube.KeepPolicy) {
 		return nil
 	}
-	return &problem{reason: release.ReasonChartInvalid, text: fmt.Sprintf(
-		"%s %s has a field twice, a merge key (<<) in its metadata, or the field items: write each field once, and each object as a document of its own", n.GetKind(), n.GetName())}
+	return &problem{reason: release.ReasonChartInvalid, text: fmt.Sprintf("%s %s is ambiguous: write each field once, quote a name that is a number, "+
+		"use no merge key (<<) in its metadata and no null for ownerReferences, and write each object as a document of its own, without a field items", n.GetKind(), n.GetName())}
 }
 
 // deleteOthers deletes the objects of a manifest that another one does not have, if the anchor owns them.

@@ -14,7 +14,7 @@ import (
 )
 
 // minSecret is the length of the shortest values that are hidden, in bytes. Shorter ones would make messages unreadable, and are easy to
-// guess. minLine is the same for a line of a value, which is less likely to be secret.
+// guess. A single line of a value must have minLine bytes: short lines are rarely secret.
 const (
 	minSecret = 4
 	minLine   = 8
@@ -56,14 +56,15 @@ func (h *hidden) add(v any) {
 	h.replacer.Store(strings.NewReplacer(pairs...))
 }
 
-// parts returns a value and its lines: templates trim and indent them.
+// parts returns a value and its lines: templates trim and indent them. A line such as "resources:" is a key of YAML, and no secret. To hide it
+// would cut the paths of fields out of the API server's messages.
 func parts(value string) []string {
 	all := []string{value}
 	if trimmed := strings.TrimSpace(value); len(trimmed) >= minSecret {
 		all = append(all, trimmed)
 	}
 	for line := range strings.Lines(value) {
-		if line = strings.TrimSpace(line); len(line) >= minLine {
+		if line = strings.TrimSpace(line); len(line) >= minLine && !strings.HasSuffix(line, ":") {
 			all = append(all, line)
 		}
 	}

@@ -322,6 +322,9 @@ func (r *Reconciler) checkNamespaces(ctx context.Context, q *request, claim stam
 		return nil
 	}
 	home, err := r.namespace(ctx, r.Client, q.Namespace)
+	if err != nil || home.Labels[sondev1.LabelHub] != "true" {
+		home, err = r.namespace(ctx, r.Live, q.Namespace) // as above
+	}
 	if err != nil {
 		return wrap("get own namespace", err)
 	}

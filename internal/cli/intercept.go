@@ -5,8 +5,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"net"
-	"os"
 	"os/signal"
 	"slices"
 	"strconv"
@@ -99,13 +99,13 @@ func (c *interceptCommand) run(ctx context.Context, target string) error {
 	if err != nil {
 		return err
 	}
-	unread := make(chan os.Signal, 1)
-	signal.Notify(unread, syscall.SIGPIPE) // it would end the plugin before the request is deleted
+	// The signal would end the plugin before the request is deleted. watched finds a broken output: the signal comes for connections, too.
+	signal.Ignore(syscall.SIGPIPE)
 	interrupted, address := c.plugin.interrupts.claim(), intercept.Address(object)
 	if err := conn.client.Create(ctx, object); err != nil {
 		return &targetError{err, cmp.Or(c.request.TargetNamespace, conn.namespace)}
 	}
-	i := &runningIntercept{plugin: c.plugin, conn: conn, identity: identity, object: object, interrupted: interrupted, unread: unread}
+	i := &runningIntercept{plugin: c.plugin, conn: conn, identity: identity, object: object, interrupted: interrupted}
 	if got := intercept.Address(object); got != address {
 		err := fmt.Errorf("the cluster changed the address of your process from %s to %s, which the plugin does not connect to: ask your cluster's admins for the webhook that changes InterceptRequests", address, got)
 		return errors.Join(err, i.remove(ctx, false))
@@ -120,11 +120,25 @@ type runningIntercept struct {
 	identity    *tunnel.Identity
 	object      *v1alpha1.InterceptRequest
 	interrupted <-chan struct{}
-	unread      <-chan os.Signal // the reader of the output has ended, as head does
 
 	state   *intercept.State
 	display live.Display
 	local   *intercept.Local
+}
+
+// watched calls onUnread when the reader of the output has ended, as head does.
+type watched struct {
+	io.Writer
+	onUnread func()
+}
+
+// Write implements io.Writer.
+func (w watched) Write(b []byte) (int, error) {
+	n, err := w.Writer.Write(b)
+	if errors.Is(err, syscall.EPIPE) {
+		w.onUnread()
+	}
+	return n, err //nolint:wrapcheck // the writer's own
 }
 
 // Reasons to end an intercept, other than an error.
@@ -138,6 +152,9 @@ var (
 func (i *runningIntercept) run(ctx context.Context) error {
 	p := i.plugin
 	i.state, i.display = intercept.NewState(i.object, p.clock.Now()), p.display()
+	if p.terminal == nil {
+		i.display = live.NewPlain(watched{p.streams.ErrOut, func() { p.interrupts.deliver() }}, p.clock)
+	}
 	i.local = &intercept.Local{
 		Route: string(i.object.UID), Address: intercept.Address(i.object), OnReport: i.report, OnDial: i.state.SetRefused, TrafficOf: i.state.TrafficOf,
 	}
@@ -217,8 +234,6 @@ func (i *runningIntercept) follow(ctx context.Context) error {
 		select {
 		case <-i.interrupted:
 			i.interrupted = nil
-			end(errStopped)
-		case <-i.unread:
 			end(errStopped)
 		case <-ctx.Done():
 			return context.Cause(ctx)

@@ -56,8 +56,8 @@ func (i *interrupts) signal() {
 	}
 }
 
-// hangUp is the signal of a terminal that was closed. It comes twice, because shells pass it on, and a write to the terminal may have failed
-// before. So it does not end a command that stops already.
+// hangUp is the signal of a terminal that was closed. It comes twice: from the kernel and from the shell. A failed write to the terminal may
+// have stopped the command before. So the signal does not end a command that already stops.
 func (i *interrupts) hangUp() {
 	if !i.deliver() && !i.stops() {
 		i.cancel(errInterrupted)

@@ -200,7 +200,7 @@ func (s *State) View(now time.Time, requests bool) live.View {
 	}
 	// A log gets each of these once.
 	if passed > 0 {
-		v.Notes = append(v.Notes, "Requests that do not match go to the app")
+		v.Notes = append(v.Notes, "Other requests go to the app")
 	}
 	if overlaps > 0 {
 		v.Notes = append(v.Notes, "Requests matched, but an older InterceptRequest took them")

@@ -152,7 +152,7 @@ func TestNotes(t *testing.T) {
 	want("one request", "paused", waits, "1 request went to the app", "1 request matched, but an older InterceptRequest took them")
 	// A log has each note once, so that a count in it would be a new line each time.
 	log := s.View(now, false).Notes
-	if diff := cmp.Diff([]string{"paused", waits, "Requests that do not match go to the app", "Requests matched, but an older InterceptRequest took them"}, log); diff != "" {
+	if diff := cmp.Diff([]string{"paused", waits, "Other requests go to the app", "Requests matched, but an older InterceptRequest took them"}, log); diff != "" {
 		t.Errorf("notes of a log (-want +got):\n%s", diff)
 	}
 	several := &v1alpha1.InterceptRequest{}

@@ -10,7 +10,7 @@ import (
 	"github.com/sonde-operator/sonde/api/v1alpha1"
 )
 
-// The plugin deletes a capture when everything is saved, and its status with it. So the report says what only the status says.
+// The plugin deletes a capture and its status when everything is saved. So the report has what otherwise only the status has.
 
 // unwatchedNotes says when the operator did not watch Pods.
 func unwatchedNotes(s *v1alpha1.CaptureStatus) []string {
@@ -29,6 +29,9 @@ func unwatchedNotes(s *v1alpha1.CaptureStatus) []string {
 func containerNotes(pods []v1alpha1.PodResult) []string {
 	names := map[string][]string{}
 	for i := range pods {
+		if pods[i].Phase != v1alpha1.PhaseCompleted { // its problem names them
+			continue
+		}
 		for _, c := range pods[i].ContainersNotFound {
 			names[c] = append(names[c], pods[i].Name)
 		}
@@ -39,7 +42,7 @@ func containerNotes(pods []v1alpha1.PodResult) []string {
 		if more := len(names[c]) - 1; more > 0 {
 			which = fmt.Sprintf("%s and %d more have", names[c][0], more)
 		}
-		notes = append(notes, fmt.Sprintf("%s no container %q, so nothing of it is in the result", which, c))
+		notes = append(notes, fmt.Sprintf("%s no container %q, so the result has no events of it", which, c))
 	}
 	return notes
 }

@@ -27,8 +27,8 @@ func TestMissingContainersAreNoted(t *testing.T) {
 	second.Name, second.ContainersNotFound = "web-2", []string{"proxy"}
 	text := New(pc, []v1alpha1.PodResult{first, second}, saved(savedFile(first, nil), savedFile(second, nil))).Text()
 	for _, want := range []string{
-		"Note: web-1 has no container \"log\", so nothing of it is in the result.\n",
-		"Note: web-1 and 1 more have no container \"proxy\", so nothing of it is in the result.\n",
+		"Note: web-1 has no container \"log\", so the result has no events of it.\n",
+		"Note: web-1 and 1 more have no container \"proxy\", so the result has no events of it.\n",
 	} {
 		if !strings.Contains(text, want) {
 			t.Errorf("without %q:\n%s", want, text)

@@ -1,0 +1,76 @@
+package cli
+
+import (
+	"errors"
+	"net"
+	"os"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/sonde-operator/sonde/internal/cli/report"
+)
+
+// The kernel sends SIGPIPE also for a connection that its peer has ended, such as one to the developer's process.
+func TestInterceptSurvivesABrokenConnection(t *testing.T) {
+	c := newInterceptCluster(t)
+	r := c.start("intercept", "deploy/web", "--port", "8080", "--to", echoServer(t))
+	r.errOut.await(t, "web-1 on n1: Active")
+	breakConnection(t)
+	time.Sleep(100 * time.Millisecond) // for the signal
+	if got := c.say(c.peer(c.carrier), "hello"); got != "laptop hello" || c.left() != 1 {
+		t.Errorf("read %q, and %d InterceptRequests are left:\n%s", got, c.left(), r.errOut)
+	}
+	r.signals <- os.Interrupt
+	r.await(t, report.ExitOK)
+}
+
+// breakConnection writes to a TCP connection until the write fails with EPIPE.
+func breakConnection(t *testing.T) {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	near, err := net.Dial("tcp", l.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer near.Close()
+	far, err := l.Accept()
+	if err != nil {
+		t.Fatal(err)
+	}
+	_ = far.Close()
+	for end := time.Now().Add(5 * time.Second); time.Now().Before(end); time.Sleep(10 * time.Millisecond) {
+		if _, err := near.Write([]byte("x")); errors.Is(err, syscall.EPIPE) {
+			return
+		}
+	}
+	t.Fatal("no write fails")
+}
+
+// unreadFrom is an output whose reader ends when it has a text, as head does.
+type unreadFrom struct {
+	*output
+	text string
+}
+
+func (u unreadFrom) Write(b []byte) (int, error) {
+	if strings.Contains(u.output.String(), u.text) {
+		return 0, &os.PathError{Op: "write", Path: "|1", Err: syscall.EPIPE}
+	}
+	return u.output.Write(b)
+}
+
+func TestInterceptEndsWithTheReaderOfItsOutput(t *testing.T) {
+	c := newInterceptCluster(t)
+	r := startWith(t, &apiServer{url: c.url}, func(o *Options) { o.Streams.ErrOut = unreadFrom{o.Streams.ErrOut.(*output), "Active"} },
+		"intercept", "deploy/web", "--port", "8080", "--to", echoServer(t))
+	r.await(t, report.ExitOK)
+	if c.left() != 0 {
+		t.Error("the InterceptRequest is still there")
+	}
+}
