@@ -27,7 +27,7 @@ type conn struct {
 	head     head
 	headSize int
 	requests int
-	// greeted: the carrier has sent settings of HTTP/2.
+	// greeted: the carrier has sent HTTP/2 settings.
 	greeted bool
 
 	mu sync.Mutex

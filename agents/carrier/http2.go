@@ -97,16 +97,18 @@ func firstAgent(b []byte) (agent string, complete bool) {
 	}
 }
 
-// relayUntilAck relays frames up to the acknowledgement of the carrier's settings, and leaves that out: the server would take it for one of
-// its own settings. An error is the server's. If the peer ends before, the rest of its bytes stays in c.in.
+// relayUntilAck relays frames up to the acknowledgement of the carrier's settings. It does not relay the acknowledgement: the server would
+// take it for one of its own settings. If the peer ends before, the rest of its bytes stays in c.in.
 func (c *conn) relayUntilAck(up io.Writer) error {
 	next := len(http2.ClientPreface)
 	for {
 		b := c.in.bytes()
 		at, found := findAck(b, next)
 		whole := min(at, len(b))
-		if _, err := up.Write(b[:whole]); err != nil {
-			return err //nolint:wrapcheck // it only ends the connection
+		if whole > 0 {
+			if _, err := up.Write(b[:whole]); err != nil {
+				return err //nolint:wrapcheck // it only ends the connection
+			}
 		}
 		c.in.skip(whole)
 		next = at - whole
@@ -114,8 +116,11 @@ func (c *conn) relayUntilAck(up io.Writer) error {
 			c.in.skip(len(settingsAck))
 			return nil
 		}
-		if c.in.fill(c.down) != nil {
+		switch err := c.in.fill(c.down); {
+		case errors.Is(err, io.EOF):
 			return nil
+		case err != nil:
+			return err // the kernel reports a reset once: the next read would return a regular end
 		}
 	}
 }

@@ -187,6 +187,35 @@ func TestSlowHTTP2(t *testing.T) {
 	}
 }
 
+// TestResetBeforeAck: a client that resets its connection has not ended regularly, also before it acknowledges the carrier's settings.
+func TestResetBeforeAck(t *testing.T) {
+	started, ended := make(chan struct{}), make(chan error, 1)
+	f := start(t, nil, func(_ string, s duplex) {
+		_, _ = io.ReadFull(s, make([]byte, len(http2.ClientPreface)))
+		close(started)
+		_, err := io.Copy(io.Discard, s)
+		ended <- err
+	}, whole("a"))
+	c := f.dial(t)
+	framer := http2.NewFramer(c, nil)
+	_, _ = io.WriteString(c, http2.ClientPreface)
+	if _, err := io.ReadFull(c, make([]byte, len(emptySettings))); err != nil {
+		t.Fatal(err)
+	}
+	_ = framer.WriteHeaders(http2.HeadersFrameParam{StreamID: 1, EndHeaders: true, BlockFragment: []byte{0x83, 0x86, 0x84}})
+	<-started
+	_ = c.SetLinger(0)
+	_ = c.Close()
+	select {
+	case err := <-ended:
+		if err == nil {
+			t.Error("the client got a regular end")
+		}
+	case <-time.After(patience):
+		t.Error("the client got no end")
+	}
+}
+
 func TestFindAck(t *testing.T) {
 	preface := http2.ClientPreface
 	settings, ack := string(emptySettings), string(settingsAck)

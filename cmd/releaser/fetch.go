@@ -278,7 +278,7 @@ func registryClient(c release.Chart, login *credentials) (*registry.Client, erro
 	return client, nil
 }
 
-// errNoTLS is of bounded.
+// errNoTLS is returned by bounded.RoundTrip.
 var errNoTLS = errors.New("the registry wants credentials without TLS")
 
 // bounded cuts what a server sends: the registry's client reads all into memory. It sends no credentials without TLS, not even to the
@@ -291,7 +291,7 @@ func (b bounded) RoundTrip(r *http.Request) (*http.Response, error) {
 		if r.Body != nil {
 			_ = r.Body.Close()
 		}
-		return nil, fmt.Errorf("%w: %s", errNoTLS, shown(r.URL))
+		return nil, errNoTLS
 	}
 	resp, err := b.RoundTripper.RoundTrip(r)
 	if err == nil {
@@ -310,7 +310,7 @@ func registryProblem(c release.Chart, err error) error {
 	}
 	if errors.Is(err, errNoTLS) {
 		return &problem{reason: release.ReasonChartForbidden, retry: true, text: fmt.Sprintf(
-			"%s: %v: ask the registry's admins to send links with https", c.URL, err)}
+			"%s: %v: ask the registry's admins to send links with https", c.URL, errNoTLS)}
 	}
 	if errors.Is(err, auth.ErrBasicCredentialNotFound) {
 		return &problem{reason: release.ReasonChartForbidden, retry: true, text: fmt.Sprintf(

@@ -2,6 +2,7 @@ package main
 
 import (
 	"encoding/pem"
+	"fmt"
 	"io"
 	"log"
 	"net/http"
@@ -256,6 +257,10 @@ func TestNoCredentialsWithoutTLS(t *testing.T) {
 		if sent != want || (err == nil) != want {
 			t.Errorf("%s: sent %t, %v", scheme, sent, err)
 		}
+	}
+	err := registryProblem(release.Chart{URL: "oci://registry.example.com/charts/shop"}, fmt.Errorf("get: %w", errNoTLS))
+	if reasonOf(err) != release.ReasonChartForbidden || !strings.Contains(err.Error(), "https") {
+		t.Errorf("%s: %v", reasonOf(err), err)
 	}
 }
 

@@ -448,6 +448,7 @@ func TestRender(t *testing.T) {
 		"two namespaces":       {in: head + "  namespace: acme\n  namespace: kube-system\n  nameſpace: acme\n", reason: release.ReasonChartInvalid, text: "is ambiguous"},
 		"items in ſ":           {in: head + "items:\n- apiVersion: v1\n  kind: ConfigMap\n  metadata: {name: b, namespace: kube-system}\nitemſ: null\n", reason: release.ReasonChartInvalid, text: "is ambiguous"},
 		"a kind in K":          {in: head + "kind: Namespace\n\u212aind: ConfigMap\n", reason: release.ReasonChartInvalid, text: "is ambiguous"},
+		"merged as JSON":       {in: "x: &x {namespace: ''}\ny: &y {namespace: kube-system, <<: *x}\n" + head + "  annotations: {config.kubernetes.io/path: a.json}\n  <<: *y\n", reason: release.ReasonChartInvalid, text: "is ambiguous"},
 		"no items":             {in: head + "items:\n", reason: release.ReasonChartInvalid, text: "is ambiguous"},
 		"merged data":          {in: "x: &x {b: c}\n" + head + "  namespace: acme\ndata:\n  <<: *x\n", want: "x: &x {b: c}\n" + head + "  namespace: acme\n" + owner + "data:\n  !!merge <<: *x\n"},
 		"an unknown kind":      {in: "apiVersion: example.com/v1\nkind: Thing\nmetadata: {name: x}\n", reason: release.ReasonChartInvalid, text: "Thing x of example.com/v1"},

@@ -104,14 +104,25 @@ func (r *renderer) complete(n *kyaml.RNode) error {
 	return nil
 }
 
-// checkRead refuses an object that Helm reads differently than outside and complete do: Helm takes the last one of two fields of one name,
-// resolves merge keys, and takes any object with items for a list of these. They could be elsewhere, and have no owner. It reads with
-// Helm's decoder, because a decoder of structs also takes fields whose names differ in case, such as METADATA or nameſpace.
+// checkRead refuses an object that Helm reads differently than the functions outside and complete. Helm takes the last of two fields of one
+// name, resolves merge keys, and takes any object with items for a list of these. They could be elsewhere, and have no owner. checkRead uses
+// Helm's decoder, because a decoder of structs also takes fields whose names differ in case, such as METADATA or nameſpace. If an annotation
+// names a file of JSON, kio.StringAll writes JSON for the only object of a file. Its merge keys have another order, so both texts are read.
 func (r *renderer) checkRead(n *kyaml.RNode) error {
-	text, err := n.String()
-	if err != nil {
-		return fmt.Errorf("write %s %s: %w", n.GetKind(), n.GetName(), err)
+	alone := func() (string, error) { return kio.StringAll([]*kyaml.RNode{n}) }
+	for _, write := range []func() (string, error){n.String, alone} {
+		text, err := write()
+		if err != nil {
+			return fmt.Errorf("write %s %s: %w", n.GetKind(), n.GetName(), err)
+		}
+		if err := r.checkText(n, text); err != nil {
+			return err
+		}
 	}
+	return nil
+}
+
+func (r *renderer) checkText(n *kyaml.RNode, text string) error {
 	b, err := yaml.YAMLToJSON([]byte(text))
 	var read runtime.Object
 	if err == nil {
@@ -125,7 +136,7 @@ func (r *renderer) checkRead(n *kyaml.RNode) error {
 		(r.owns(o) || o.GetAnnotations()[kube.ResourcePolicyAnno] == kube.KeepPolicy) {
 		return nil
 	}
-	return &problem{reason: release.ReasonChartInvalid, text: fmt.Sprintf("%s %s is ambiguous: write each field once, quote a name that is a number, "+
+	return &problem{reason: release.ReasonChartInvalid, text: fmt.Sprintf("%s %s is ambiguous: write each field once, quote names and annotations that are numbers, "+
 		"use no merge key (<<) in its metadata and no null for ownerReferences, and write each object as a document of its own, without a field items", n.GetKind(), n.GetName())}
 }
 

@@ -323,7 +323,7 @@ func (r *Reconciler) checkNamespaces(ctx context.Context, q *request, claim stam
 	}
 	home, err := r.namespace(ctx, r.Client, q.Namespace)
 	if err != nil || home.Labels[sondev1.LabelHub] != "true" {
-		home, err = r.namespace(ctx, r.Live, q.Namespace) // as above
+		home, err = r.namespace(ctx, r.Live, q.Namespace) // this refusal is final, too
 	}
 	if err != nil {
 		return wrap("get own namespace", err)

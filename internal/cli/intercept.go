@@ -22,6 +22,7 @@ import (
 
 	"github.com/sonde-operator/sonde/api/v1alpha1"
 	"github.com/sonde-operator/sonde/internal/cli/capture"
+	"github.com/sonde-operator/sonde/internal/cli/follow"
 	"github.com/sonde-operator/sonde/internal/cli/intercept"
 	"github.com/sonde-operator/sonde/internal/cli/live"
 	"github.com/sonde-operator/sonde/internal/wire/tunnel"
@@ -135,7 +136,7 @@ type watched struct {
 // Write implements io.Writer.
 func (w watched) Write(b []byte) (int, error) {
 	n, err := w.Writer.Write(b)
-	if errors.Is(err, syscall.EPIPE) {
+	if follow.ReaderEnded(err) {
 		w.onUnread()
 	}
 	return n, err //nolint:wrapcheck // the writer's own

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"net"
 	"os"
+	"os/signal"
 	"strings"
 	"syscall"
 	"testing"
@@ -66,11 +67,15 @@ func (u unreadFrom) Write(b []byte) (int, error) {
 }
 
 func TestInterceptEndsWithTheReaderOfItsOutput(t *testing.T) {
+	signal.Reset(syscall.SIGPIPE) // another test may have ignored it
 	c := newInterceptCluster(t)
 	r := startWith(t, &apiServer{url: c.url}, func(o *Options) { o.Streams.ErrOut = unreadFrom{o.Streams.ErrOut.(*output), "Active"} },
 		"intercept", "deploy/web", "--port", "8080", "--to", echoServer(t))
 	r.await(t, report.ExitOK)
 	if c.left() != 0 {
 		t.Error("the InterceptRequest is still there")
+	}
+	if !signal.Ignored(syscall.SIGPIPE) {
+		t.Error("SIGPIPE ends the plugin before it has deleted the InterceptRequest")
 	}
 }

@@ -352,7 +352,7 @@ func (s *Stream) send(b []byte) bool {
 	if err == nil {
 		return true
 	}
-	if readerEnded(err) {
+	if ReaderEnded(err) {
 		err = fmt.Errorf("%w: %w", ErrReaderEnded, err)
 	}
 	s.fail(fmt.Errorf("write packets: %w", err))

@@ -8,7 +8,7 @@ import (
 	"syscall"
 )
 
-// readerEnded reports whether a write failed because nothing reads the pipe any more.
-func readerEnded(err error) bool {
+// ReaderEnded reports whether a write failed because nothing reads the pipe any more.
+func ReaderEnded(err error) bool {
 	return errors.Is(err, syscall.EPIPE) || errors.Is(err, io.ErrClosedPipe)
 }

@@ -7,7 +7,7 @@ import (
 	"golang.org/x/sys/windows"
 )
 
-// readerEnded reports whether a write failed because nothing reads the pipe any more.
-func readerEnded(err error) bool {
+// ReaderEnded reports whether a write failed because nothing reads the pipe any more.
+func ReaderEnded(err error) bool {
 	return errors.Is(err, windows.ERROR_BROKEN_PIPE) || errors.Is(err, windows.ERROR_NO_DATA) || errors.Is(err, io.ErrClosedPipe)
 }

@@ -29,7 +29,7 @@ func unwatchedNotes(s *v1alpha1.CaptureStatus) []string {
 func containerNotes(pods []v1alpha1.PodResult) []string {
 	names := map[string][]string{}
 	for i := range pods {
-		if pods[i].Phase != v1alpha1.PhaseCompleted { // its problem names them
+		if pods[i].Reason == v1alpha1.ReasonContainerNotFound { // its problem names them
 			continue
 		}
 		for _, c := range pods[i].ContainersNotFound {
