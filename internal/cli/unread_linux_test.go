@@ -60,7 +60,7 @@ type unreadFrom struct {
 }
 
 func (u unreadFrom) Write(b []byte) (int, error) {
-	if strings.Contains(u.output.String(), u.text) {
+	if strings.Contains(u.String(), u.text) {
 		return 0, &os.PathError{Op: "write", Path: "|1", Err: syscall.EPIPE}
 	}
 	return u.output.Write(b)
