@@ -103,7 +103,11 @@ func (c *interceptCommand) run(ctx context.Context, target string) error {
 	// The signal would end the plugin before the request is deleted. watched finds a broken output: the signal comes for connections, too.
 	signal.Ignore(syscall.SIGPIPE)
 	interrupted, address := c.plugin.interrupts.claim(), intercept.Address(object)
-	if err := conn.client.Create(ctx, object); err != nil {
+	switch err := conn.client.Create(ctx, object); {
+	case apierrors.IsAlreadyExists(err):
+		return fmt.Errorf("InterceptRequest %s exists, perhaps from a command that was killed: choose another --name, or end it first:\n  %s",
+			object.Name, c.plugin.commandLine("down "+object.Name, object.Namespace))
+	case err != nil:
 		return &targetError{err, cmp.Or(c.request.TargetNamespace, conn.namespace)}
 	}
 	i := &runningIntercept{plugin: c.plugin, conn: conn, identity: identity, object: object, interrupted: interrupted}
@@ -157,7 +161,7 @@ func (i *runningIntercept) run(ctx context.Context) error {
 		i.display = live.NewPlain(watched{p.streams.ErrOut, func() { p.interrupts.deliver() }}, p.clock)
 	}
 	i.local = &intercept.Local{
-		Route: string(i.object.UID), Address: intercept.Address(i.object), OnReport: i.report, OnDial: i.state.SetRefused, TrafficOf: i.state.TrafficOf,
+		Route: string(i.object.UID), Address: intercept.Address(i.object), OnReport: i.report, OnDial: i.dialed, TrafficOf: i.state.TrafficOf,
 	}
 	i.show()
 	if err := i.local.Check(ctx); err != nil {
@@ -170,10 +174,21 @@ func (i *runningIntercept) run(ctx context.Context) error {
 	i.state.SetEnded(endOf(err, derr))
 	i.show()
 	i.display.Close()
-	if errors.Is(err, errStopped) || errors.Is(err, errDeleted) || errors.Is(err, errExpired) {
-		err = nil
+	switch {
+	case errors.Is(err, errStopped), errors.Is(err, errDeleted), errors.Is(err, errExpired):
+		return derr
+	case err != nil && derr != nil: // of two errors, only the API server's would be printed
+		fmt.Fprintln(p.streams.ErrOut, describe(err))
+		return derr
 	}
 	return errors.Join(err, derr)
+}
+
+// dialed keeps whether the developer's process took a connection.
+func (i *runningIntercept) dialed(err error) {
+	if i.state.SetRefused(err) && err == nil && i.plugin.terminal == nil { // on a terminal, the warning goes
+		i.display.PrintLine(intercept.Address(i.object) + " answers again")
+	}
 }
 
 // endOf returns what the last screen says of an intercept that ended with err, and was deleted with derr.
@@ -339,14 +354,17 @@ func (i *runningIntercept) remove(ctx context.Context, gone bool) error {
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), cleanup)
 	defer cancel()
-	if err := removeIntercept(ctx, i.conn.client, i.object); err != nil {
-		if apierrors.IsForbidden(err) {
-			err = fmt.Errorf("%w\nYou may have lost your rights in the namespace, which also ends an intercept", err)
-		}
-		return fmt.Errorf("delete the InterceptRequest: %w\nThe app answers again, because this client is gone. To delete what is left:\n  %s",
-			err, i.plugin.commandLine("down "+i.object.Name, i.object.Namespace))
+	err := removeIntercept(ctx, i.conn.client, i.object)
+	if err == nil {
+		return nil
 	}
-	return nil
+	who := "To delete it"
+	if apierrors.IsForbidden(err) {
+		who = "If you have lost your rights in the namespace, a user with the role edit can delete it"
+	}
+	// The text of the error, because explain would print nothing else.
+	return fmt.Errorf("the InterceptRequest is still there, and intercepts nothing, because this client is gone: %s\n%s:\n  %s",
+		explain(err), who, i.plugin.commandLine("down "+i.object.Name, i.object.Namespace))
 }
 
 // removeIntercept deletes this InterceptRequest, not another one of its name, and waits until it is gone.

@@ -472,7 +472,17 @@ func TestInterceptEnds(t *testing.T) {
 		"cannot be deleted": {
 			prepare: func(c *interceptCluster) { c.noDelete = true }, await: "Active",
 			act: func(_ *interceptCluster, r *run) { r.signals <- os.Interrupt }, wantCode: 1, wantLeft: 1,
-			want: []string{"not today"},
+			want: []string{"not today", "a user with the role edit can delete it:\n  kubectl sonde down"},
+		},
+		"failed, and cannot be deleted": {
+			prepare: func(c *interceptCluster) { c.noDelete = true }, await: "Active",
+			act: func(c *interceptCluster, _ *run) {
+				c.later(func(o *v1alpha1.InterceptRequest) {
+					o.Status.Phase = v1alpha1.InterceptFailed
+					o.Status.Conditions = []metav1.Condition{{Type: v1alpha1.ConditionAdmitted, Status: metav1.ConditionFalse, Reason: "AccessRevoked", Message: "alice lacks the verb"}}
+				})
+			},
+			wantCode: 1, wantLeft: 1, want: []string{"AccessRevoked: alice lacks the verb", "not today"},
 		},
 		"no right to the proxy": {
 			prepare: func(c *interceptCluster) {
@@ -490,6 +500,10 @@ func TestInterceptEnds(t *testing.T) {
 				c.refuse = apierrors.NewForbidden(interceptResource, "web", fmt.Errorf("bob intercepts that port"))
 			},
 			wantCode: 1, want: []string{"bob intercepts that port"},
+		},
+		"an intercept of that name": {
+			prepare:  func(c *interceptCluster) { c.refuse = apierrors.NewAlreadyExists(interceptResource, "mine") },
+			wantCode: 1, want: []string{"choose another --name", "kubectl sonde down"},
 		},
 		"no right to create": {
 			prepare: func(c *interceptCluster) {
@@ -651,7 +665,7 @@ func TestInterceptsAndDown(t *testing.T) {
 	add("b1", "bob")
 	r = c.start("down")
 	r.await(t, report.ExitOK)
-	if got := r.out.String(); got != "interceptrequest.monitoring.openshift.tpg/a1 deleted: Deployment/web port 8080 answers again\n" || c.left() != 1 {
+	if got := r.out.String(); got != "interceptrequest.monitoring.openshift.tpg/a1 deleted: it no longer intercepts Deployment/web port 8080\n" || c.left() != 1 {
 		t.Errorf("down prints %q and leaves %d", got, c.left())
 	}
 	r = c.start("intercept", "down")

@@ -155,7 +155,7 @@ func (p *plugin) down(ctx context.Context, names []string, all bool) error {
 		if err := removeIntercept(ctx, conn.client, o); err != nil {
 			return fmt.Errorf("delete InterceptRequest %s: %w", o.Name, err)
 		}
-		fmt.Fprintf(p.streams.Out, "interceptrequest.%s/%s deleted: %s answers again\n", v1alpha1.GroupVersion.Group, o.Name, intercept.Target(o))
+		fmt.Fprintf(p.streams.Out, "interceptrequest.%s/%s deleted: it no longer intercepts %s\n", v1alpha1.GroupVersion.Group, o.Name, intercept.Target(o))
 	}
 	return nil
 }

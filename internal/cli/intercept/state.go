@@ -138,14 +138,16 @@ func (s *State) SetTunnel(err error) {
 	}
 }
 
-// SetRefused keeps why the developer's process took no connection; nil if it took the last one.
-func (s *State) SetRefused(err error) {
+// SetRefused keeps why the developer's process took no connection; nil if it took the last one. It reports whether the process had refused
+// the one before.
+func (s *State) SetRefused(err error) (before bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.refused = ""
+	before, s.refused = s.refused != "", ""
 	if err != nil {
 		s.refused = err.Error()
 	}
+	return before
 }
 
 // SetEnding shows that the intercept is about to end.
@@ -199,7 +201,11 @@ func (s *State) View(now time.Time, requests bool) live.View {
 		return v
 	}
 	// A log gets each of these once.
-	if passed > 0 {
+	switch {
+	case passed == 0:
+	case o.Spec.Match == nil:
+		v.Notes = append(v.Notes, "Health checks go to the app, as do requests that your process does not take")
+	default:
 		v.Notes = append(v.Notes, "Other requests go to the app")
 	}
 	if overlaps > 0 {

@@ -151,9 +151,16 @@ func TestNotes(t *testing.T) {
 	s.SetObject(o)
 	want("one request", "paused", waits, "1 request went to the app", "1 request matched, but an older InterceptRequest took them")
 	// A log has each note once, so that a count in it would be a new line each time.
-	log := s.View(now, false).Notes
-	if diff := cmp.Diff([]string{"paused", waits, "Other requests go to the app", "Requests matched, but an older InterceptRequest took them"}, log); diff != "" {
-		t.Errorf("notes of a log (-want +got):\n%s", diff)
+	for match, text := range map[*v1alpha1.InterceptMatch]string{
+		{}:  "Other requests go to the app",
+		nil: "Health checks go to the app, as do requests that your process does not take",
+	} {
+		o.Spec.Match = match
+		s.SetObject(o)
+		log := s.View(now, false).Notes
+		if diff := cmp.Diff([]string{"paused", waits, text, "Requests matched, but an older InterceptRequest took them"}, log); diff != "" {
+			t.Errorf("notes of a log (-want +got):\n%s", diff)
+		}
 	}
 	several := &v1alpha1.InterceptRequest{}
 	several.Status.Pods = []v1alpha1.InterceptPod{{Name: "web-1", UID: "u1", Message: "full"}, {Name: "web-2", UID: "u2", Message: "slow"}, {Name: "web-3", UID: "u3", Message: "full"}}

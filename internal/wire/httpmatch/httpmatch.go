@@ -97,7 +97,7 @@ func (m *Match) Compile() (*Matcher, error) {
 	for i := range m.Headers {
 		h := &m.Headers[i]
 		if !httpguts.ValidHeaderFieldName(h.Name) {
-			return nil, fmt.Errorf("headers[%d]: %q is no name of a header field", i, h.Name)
+			return nil, fmt.Errorf("headers[%d]: %q is no name of a header field: use letters, digits and hyphens", i, h.Name)
 		}
 		holds, err := h.compile(&left)
 		if err != nil {
