@@ -61,6 +61,7 @@ func (l *Local) open(w http.ResponseWriter, r *http.Request) {
 	defer conn.Close()
 	stream, err := tunnel.Accept(w, r)
 	if err != nil {
+		_ = conn.SetLinger(0) // the stream was cut, so the process must not see a regular end
 		return
 	}
 	_, _, _ = tunnel.Join(&counted{Duplex: stream, traffic: traffic}, conn) // the other side sees a stream that was cut
