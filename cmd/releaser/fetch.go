@@ -261,6 +261,10 @@ func registryClient(c release.Chart, login *credentials) (*registry.Client, erro
 	if err != nil {
 		return nil, err
 	}
+	return registryClientOver(transport, c, login)
+}
+
+func registryClientOver(transport *http.Client, c release.Chart, login *credentials) (*registry.Client, error) {
 	transport.Transport = bounded{transport.Transport}
 	options := []registry.ClientOption{registry.ClientOptHTTPClient(transport), registry.ClientOptWriter(io.Discard), registry.ClientOptCredentialsFile(os.DevNull)}
 	if login != nil {
@@ -282,7 +286,8 @@ func registryClient(c release.Chart, login *credentials) (*registry.Client, erro
 var errNoTLS = errors.New("the registry wants credentials without TLS")
 
 // bounded cuts what a server sends: the registry's client reads all into memory. It sends no credentials without TLS, not even to the
-// registry's own host.
+// registry's own host. It removes a challenge that came without TLS: whoever forged it could name a server as the registry's token server,
+// and the registry's client would send the credentials there.
 type bounded struct{ http.RoundTripper }
 
 // RoundTrip implements http.RoundTripper.
@@ -294,10 +299,14 @@ func (b bounded) RoundTrip(r *http.Request) (*http.Response, error) {
 		return nil, errNoTLS
 	}
 	resp, err := b.RoundTripper.RoundTrip(r)
-	if err == nil {
-		resp.Body = http.MaxBytesReader(nil, resp.Body, maxChart)
+	if err != nil {
+		return nil, err //nolint:wrapcheck // the transport's own
 	}
-	return resp, err
+	resp.Body = http.MaxBytesReader(nil, resp.Body, maxChart)
+	if r.URL.Scheme != "https" {
+		resp.Header.Del("WWW-Authenticate")
+	}
+	return resp, nil
 }
 
 // registryProblem classifies an error of a registry.

@@ -53,6 +53,16 @@ func redirecting(tb testing.TB, start func(http.Handler) *httptest.Server, targe
 	return server, v
 }
 
+// certificateOf returns the certificate of a server with TLS, in PEM.
+func certificateOf(server *httptest.Server) []byte {
+	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: server.Certificate().Raw})
+}
+
+// chartAt returns the chart "shop" of a registry with TLS.
+func chartAt(server *httptest.Server) release.Chart {
+	return release.Chart{URL: strings.Replace(server.URL, "https://", "oci://", 1) + "/charts/shop", CABundle: certificateOf(server)}
+}
+
 // TestRedirectsOfARepository follows redirects. Only the server of the URL gets the credentials, and only by TLS.
 func TestRedirectsOfARepository(t *testing.T) {
 	for name, tc := range map[string]struct {
@@ -77,7 +87,7 @@ func TestRedirectsOfARepository(t *testing.T) {
 			origin, originGot := redirecting(t, httptest.NewTLSServer, targets)
 			targets["another"], targets["further"], targets["secret"] = another.URL+"/chart", another.URL+"/to/self", another.URL+"/secret"
 			targets["plain"], targets["plainer"] = plain.URL+"/chart", plain.URL+"/to/self"
-			client, err := httpClient(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: origin.Certificate().Raw}))
+			client, err := httpClient(certificateOf(origin))
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -160,10 +170,7 @@ func TestRedirectsOfARegistry(t *testing.T) {
 				blobs.ServeHTTP(w, r)
 			}))
 			t.Cleanup(server.Close)
-			c := release.Chart{
-				URL:      strings.Replace(server.URL, "https://", "oci://", 1) + "/charts/shop",
-				CABundle: pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: server.Certificate().Raw}),
-			}
+			c := chartAt(server)
 			client, err := registryClient(c, &credentials{"ann", "secret"})
 			if err != nil {
 				t.Fatal(err)
@@ -215,10 +222,7 @@ func TestTagsOfARegistryThatRedirects(t *testing.T) {
 				http.Redirect(w, r, another.URL+r.URL.Path, http.StatusTemporaryRedirect)
 			}))
 			t.Cleanup(server.Close)
-			c := release.Chart{
-				URL:      strings.Replace(server.URL, "https://", "oci://", 1) + "/charts/shop",
-				CABundle: pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: server.Certificate().Raw}),
-			}
+			c := chartAt(server)
 			client, err := registryClient(c, &credentials{"ann", "secret"})
 			if err != nil {
 				t.Fatal(err)
@@ -237,6 +241,45 @@ func TestTagsOfARegistryThatRedirects(t *testing.T) {
 				t.Error("the registry got no credentials")
 			}
 		})
+	}
+}
+
+// TestNoChallengeWithoutTLS lists the tags of a registry that redirects to its own host without TLS, where somebody else answers: with the
+// address of a token server of their own, which would get the credentials, by TLS.
+func TestNoChallengeWithoutTLS(t *testing.T) {
+	const host = "registry.example.com"
+	var withPassword []string
+	answers := roundTripper(func(r *http.Request) (*http.Response, error) {
+		if user, password, ok := r.BasicAuth(); ok && user == "ann" && password == "secret" {
+			withPassword = append(withPassword, r.URL.Host)
+		}
+		w := httptest.NewRecorder()
+		switch {
+		case r.URL.Host != host:
+			_, _ = io.WriteString(w, `{"token":"stolen"}`)
+		case r.URL.Scheme == "https":
+			w.Header().Set("Location", "http://"+host+r.URL.Path)
+			w.WriteHeader(http.StatusTemporaryRedirect)
+		case !r.URL.Query().Has("last"):
+			w.Header().Set("Link", `<`+r.URL.Path+`?last=1.0.0>; rel="next"`)
+			_, _ = io.WriteString(w, `{"tags":["1.0.0"]}`)
+		default:
+			w.Header().Set("WWW-Authenticate", `Bearer realm="https://evil.example.com/token",service="registry"`)
+			w.WriteHeader(http.StatusUnauthorized)
+		}
+		resp := w.Result()
+		resp.Request = r
+		return resp, nil
+	})
+	client, err := registryClientOver(&http.Client{Transport: answers, CheckRedirect: redirect}, release.Chart{URL: "oci://" + host + "/charts/shop"}, &credentials{"ann", "secret"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if tags, err := client.Tags(host + "/charts/shop"); err == nil {
+		t.Errorf("tags %v", tags)
+	}
+	if len(withPassword) != 0 {
+		t.Errorf("the password went to %v", withPassword)
 	}
 }
 

@@ -115,7 +115,7 @@ func (p *plugin) newSession(ctx context.Context, conn *connection, c v1alpha1.Ca
 	// If the reader of a pipe exits early, as head does, the plugin must still report and clean up the
 	// cluster.
 	signal.Ignore(syscall.SIGPIPE)
-	a := &session{conn: conn, access: results.NewAccess(conn.client, p.clock, c), display: p.display()}
+	a := &session{conn: conn, access: results.NewAccess(conn.client, p.clock, c), display: p.display(p.streams.ErrOut)}
 	var err error
 	if a.endpoint, err = results.NewClient(conn.config, p.operatorNamespace, c, a.access, results.DefaultTiming, len(c.CaptureStatus().Pods)); err != nil {
 		return nil, err

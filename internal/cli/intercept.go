@@ -156,10 +156,8 @@ var (
 // run follows the intercept until it ends, and then deletes its InterceptRequest.
 func (i *runningIntercept) run(ctx context.Context) error {
 	p := i.plugin
-	i.state, i.display = intercept.NewState(i.object, p.clock.Now()), p.display()
-	if p.terminal == nil {
-		i.display = live.NewPlain(watched{p.streams.ErrOut, func() { p.interrupts.deliver() }}, p.clock)
-	}
+	i.state = intercept.NewState(i.object, p.clock.Now())
+	i.display = p.display(watched{p.streams.ErrOut, func() { p.interrupts.deliver() }})
 	i.local = &intercept.Local{
 		Route: string(i.object.UID), Address: intercept.Address(i.object), OnReport: i.report, OnDial: i.dialed, TrafficOf: i.state.TrafficOf,
 	}
@@ -181,7 +179,7 @@ func (i *runningIntercept) run(ctx context.Context) error {
 		fmt.Fprintln(p.streams.ErrOut, describe(err))
 		return derr
 	}
-	return errors.Join(err, derr)
+	return err
 }
 
 // dialed keeps whether the developer's process took a connection.
@@ -191,19 +189,22 @@ func (i *runningIntercept) dialed(err error) {
 	}
 }
 
+// who answers when an intercept has ended: another intercept of the port may match the same requests.
+const appAnswers = "the app answers, unless another intercept does"
+
 // endOf returns what the last screen says of an intercept that ended with err, and was deleted with derr.
 func endOf(err, derr error) (status, message string) {
 	switch {
 	case derr != nil:
-		return "Not deleted: the app answers", ""
+		return "Not deleted: " + appAnswers, ""
 	case errors.Is(err, errExpired):
-		return "Ended: " + err.Error(), "The app answers. Run the command again to go on"
+		return "Ended: " + err.Error(), "Run the command again to go on; meanwhile " + appAnswers
 	case errors.Is(err, errDeleted):
-		return "Ended: " + err.Error(), "The app answers"
+		return "Ended: " + err.Error(), "Now " + appAnswers
 	case errors.Is(err, errStopped), errors.Is(err, errInterrupted):
-		return "Ended: the app answers", ""
+		return "Ended: " + appAnswers, ""
 	}
-	return "Failed: the app answers", "" // the error is printed below
+	return "Failed: " + appAnswers, "" // the error is printed below
 }
 
 func (i *runningIntercept) show() {

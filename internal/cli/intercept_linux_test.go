@@ -574,7 +574,7 @@ func TestInterceptCountsToItsEnd(t *testing.T) {
 			defer c.mu.Unlock()
 			clear(c.objects)
 			c.change(nil)
-		}, want: "Ended: the InterceptRequest was deleted", once: "The app answers"},
+		}, want: "Ended: the InterceptRequest was deleted", once: "Now the app answers"},
 		"expired": {end: over(v1alpha1.InterceptEnded, "Expired", "8h"), want: "Ended: the intercept has expired", once: "Run the command again"},
 		"failed":  {end: over(v1alpha1.InterceptFailed, "Forbidden", forbidden), wantCode: 1, want: "Failed: the app answers", once: forbidden},
 	} {

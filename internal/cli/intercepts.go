@@ -35,9 +35,11 @@ func newIntercepts(p *plugin) *cobra.Command {
 // newDown is "kubectl sonde down".
 func newDown(p *plugin) *cobra.Command { return downCommand(p, "kubectl sonde down") }
 
-// newInterceptDown is "kubectl sonde intercept down".
+// newInterceptDown is "kubectl sonde intercept down", another name of "kubectl sonde down". The help of intercept does not list it.
 func newInterceptDown(p *plugin) *cobra.Command {
-	return downCommand(p, "kubectl sonde intercept down")
+	cmd := downCommand(p, "kubectl sonde intercept down")
+	cmd.Hidden = true
+	return cmd
 }
 
 func downCommand(p *plugin, name string) *cobra.Command {

@@ -264,17 +264,26 @@ func TestRefusedByRBACNamesTheRoles(t *testing.T) {
 	}
 }
 
-func TestInterruptStopsAndSaves(t *testing.T) {
+// signaled runs a capture of two Pods, sends it the signals, and checks that it has saved what was captured.
+func signaled(t *testing.T, signals ...os.Signal) *run {
+	t.Helper()
 	s := newAPIServer(t)
 	s.onCreate, s.onStop = s.twoPods(v1alpha1.PhaseCapturing), s.twoPods(v1alpha1.PhaseCompleted)
 	path := filepath.Join(t.TempDir(), "web.pcapng")
 	r := start(t, s, nil, "capture", "web", "-o", path)
 	r.errOut.await(t, "Capturing, ")
-	r.signals <- os.Interrupt
-	r.await(t, report.ExitOK)
-	if got := timesIn(t, path); len(got) != 5 {
-		t.Errorf("packets %v", got)
+	for _, signal := range signals {
+		r.signals <- signal
 	}
+	r.await(t, report.ExitOK)
+	if got := timesIn(t, path); len(got) != 5 || len(s.captures) != 0 {
+		t.Errorf("packets %v, and %d captures are left", got, len(s.captures))
+	}
+	return r
+}
+
+func TestInterruptStopsAndSaves(t *testing.T) {
+	r := signaled(t, os.Interrupt)
 	if !strings.Contains(r.errOut.String(), "Stopping and saving what was captured.") {
 		t.Errorf("said\n%s", r.errOut)
 	}
@@ -285,18 +294,7 @@ func TestInterruptStopsAndSaves(t *testing.T) {
 
 // A shell passes on the hangup that the kernel sends, too, when the terminal is closed.
 func TestClosedTerminalStopsAndSaves(t *testing.T) {
-	s := newAPIServer(t)
-	s.onCreate, s.onStop = s.twoPods(v1alpha1.PhaseCapturing), s.twoPods(v1alpha1.PhaseCompleted)
-	path := filepath.Join(t.TempDir(), "web.pcapng")
-	r := start(t, s, nil, "capture", "web", "-o", path)
-	r.errOut.await(t, "Capturing, ")
-	for range cap(r.signals) {
-		r.signals <- syscall.SIGHUP
-	}
-	r.await(t, report.ExitOK)
-	if got := timesIn(t, path); len(got) != 5 || len(s.captures) != 0 {
-		t.Errorf("packets %v, and %d captures are left", got, len(s.captures))
-	}
+	signaled(t, syscall.SIGHUP, syscall.SIGHUP)
 }
 
 func TestInterruptingTwiceLeaves(t *testing.T) {

@@ -3,6 +3,7 @@ package cli
 import (
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"strings"
 
@@ -95,10 +96,11 @@ func (p *plugin) command() *cobra.Command {
 	return root
 }
 
-// display returns the display for a running capture. It does not use standard output, which may be the file.
-func (p *plugin) display() live.Display {
+// display returns the display of a running command: the terminal, or plain if there is none. Plain is not the standard output, which may
+// be the file.
+func (p *plugin) display(plain io.Writer) live.Display {
 	if p.terminal == nil {
-		return live.NewPlain(p.streams.ErrOut, p.clock)
+		return live.NewPlain(plain, p.clock)
 	}
 	return live.NewTerminal(p.terminal, p.terminalSize)
 }

@@ -62,7 +62,7 @@ func (p *plugin) stop(ctx context.Context, names []string, wait bool) error {
 }
 
 func (p *plugin) awaitEnd(ctx context.Context, conn *connection, c v1alpha1.Capture) error {
-	display := p.display()
+	display := p.display(p.streams.ErrOut)
 	defer display.Close()
 	s := capture.NewState(c, p.clock.Now())
 	follower := &capture.Follower{

@@ -78,7 +78,7 @@ func (p *plugin) newTopView(c v1alpha1.Capture) (*topView, error) {
 		v.table, v.records = table, &topPackets{counted: counted}
 	}
 	if p.keyboard == nil {
-		v.Display = p.display()
+		v.Display = p.display(p.streams.ErrOut)
 		return v, nil
 	}
 	v.Display = live.NewTerminal(live.RawWriter{Writer: p.terminal}, p.terminalSize)
