@@ -222,8 +222,28 @@ func refusedBy(from string, code int, status string) error {
 	return &problem{reason: release.ReasonUnavailable, retry: true, uncounted: true, text: fmt.Sprintf("%s answers %s", from, status)}
 }
 
-// fromRegistry gets a chart from a registry.
-func fromRegistry(_ context.Context, c release.Chart) ([]*archive.BufferedFile, error) {
+// fromRegistry gets a chart from a registry. Helm's client takes no context. So when ctx ends, the download goes on until the process ends,
+// and its result is lost.
+func fromRegistry(ctx context.Context, c release.Chart) ([]*archive.BufferedFile, error) {
+	type result struct {
+		files []*archive.BufferedFile
+		err   error
+	}
+	done := make(chan result, 1)
+	go func() {
+		files, err := pull(c)
+		done <- result{files, err}
+	}()
+	select {
+	case <-ctx.Done():
+		return nil, &problem{reason: release.ReasonUnavailable, retry: true, uncounted: true, text: fmt.Sprintf("get the chart from %s: %v", c.URL, ctx.Err())}
+	case r := <-done:
+		return r.files, r.err
+	}
+}
+
+// pull gets a chart from a registry.
+func pull(c release.Chart) ([]*archive.BufferedFile, error) {
 	login, err := readCredentials(c, release.CredentialsPath)
 	if err != nil {
 		return nil, err

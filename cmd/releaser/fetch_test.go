@@ -4,10 +4,10 @@ import (
 	"archive/tar"
 	"bytes"
 	"compress/gzip"
+	"context"
 	"crypto/sha256"
 	"encoding/base64"
 	"encoding/hex"
-	"encoding/pem"
 	"fmt"
 	"io"
 	"log"
@@ -83,7 +83,7 @@ func TestRepository(t *testing.T) {
 		}
 	}))
 	t.Cleanup(server.Close)
-	ca := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: server.Certificate().Raw})
+	ca := certificateOf(server)
 	for name, tc := range map[string]struct {
 		chart   release.Chart
 		status  int
@@ -136,7 +136,7 @@ func TestRepository(t *testing.T) {
 func TestRegistry(t *testing.T) {
 	server := httptest.NewTLSServer(ociregistry.New(ociregistry.Logger(log.New(io.Discard, "", 0))))
 	t.Cleanup(server.Close)
-	ca := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: server.Certificate().Raw})
+	ca := certificateOf(server)
 	host := strings.TrimPrefix(server.URL, "https://")
 	client, err := registryClient(release.Chart{CABundle: ca}, nil)
 	if err != nil {
@@ -184,5 +184,22 @@ func TestRegistry(t *testing.T) {
 				t.Errorf("got %s, want version %s", files[0].Data, tc.version)
 			}
 		})
+	}
+}
+
+// TestRegistryThatHangs: when its Pod has to end, the releaser reports that, although the registry does not answer.
+func TestRegistryThatHangs(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	end := make(chan struct{})
+	server := httptest.NewTLSServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {
+		cancel()
+		<-end
+	}))
+	t.Cleanup(server.Close)
+	t.Cleanup(func() { close(end) })
+	_, err := fromRegistry(ctx, chartAt(server))
+	if p := classify(err); !p.retry || !p.uncounted || !strings.Contains(err.Error(), "context canceled") {
+		t.Errorf("retry %t, uncounted %t: %v", p.retry, p.uncounted, err)
 	}
 }
