@@ -201,7 +201,8 @@ func sameInput(a, b sondev1.Capture) bool {
 // observeOwned finds the objects of the capture by its UID.
 func (r *Reconciler) observeOwned(ctx context.Context, capture sondev1.Capture, live bool, observed *observation) error {
 	pods := podSet{}
-	pods.addKnown(capture, observed.workload.Pods)
+	pods.addKnown(capture)
+	pods.addLive(observed.workload.Pods)
 	whole := []client.ListOption{client.MatchingFields{target.IndexCapture: string(capture.GetUID())}}
 	parts := target.Parts(capture.GetUID())
 	for _, owned := range []struct {
@@ -227,6 +228,10 @@ func (r *Reconciler) observeOwned(ctx context.Context, capture sondev1.Capture, 
 		if err := r.eachOwned(ctx, capture, live, owned.list, owned.by, owned.visit); err != nil {
 			return fmt.Errorf("list objects of the capture: %w", err)
 		}
+	}
+	// Former Pods do not start a capture that waits for a target to be created: they may be of an earlier one of its name.
+	if observed.workload.Found || !started(capture, *observed).IsZero() {
+		pods.addLive(observed.workload.Former)
 	}
 	r.addDeparted(capture, observed, pods)
 	observed.pods = pods.sorted()

@@ -22,12 +22,16 @@ func (s podSet) get(uid types.UID) *podState {
 	return s[uid]
 }
 
-// addKnown adds the Pods of the status and of the target.
-func (s podSet) addKnown(capture sondev1.Capture, live []*slim.Pod) {
+// addKnown adds the Pods of the status.
+func (s podSet) addKnown(capture sondev1.Capture) {
 	for _, entry := range capture.CaptureStatus().Pods {
 		p := s.get(types.UID(entry.UID))
 		p.before, p.known = entry, true
 	}
+}
+
+// addLive adds live Pods of the target.
+func (s podSet) addLive(live []*slim.Pod) {
 	for _, pod := range live {
 		p := s.get(pod.GetUID())
 		p.pod = pod

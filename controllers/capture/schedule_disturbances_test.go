@@ -1,6 +1,8 @@
 package capture
 
 import (
+	"math/rand/v2"
+	"slices"
 	"time"
 
 	batchv1 "k8s.io/api/batch/v1"
@@ -99,6 +101,11 @@ var disturbances = []struct {
 	{"the workload is deleted", func(s *schedule) bool {
 		if s.rand.IntN(2) == 0 {
 			return false
+		}
+		// From a source of its own: the seeds that once found bugs must go on as before.
+		if own := rand.New(rand.NewPCG(s.seed, 200+uint64(s.events))); own.IntN(2) == 0 {
+			s.removeOwners(own)
+			return true
 		}
 		_ = s.api.Delete(memapi.KeyFor("Deployment", "shop", "web"), nil)
 		_ = s.api.Delete(memapi.KeyFor("ReplicaSet", "shop", "web-rs"), nil)
@@ -283,6 +290,51 @@ func (s *schedule) removePods() {
 			return
 		}
 	}
+}
+
+// removeOwners removes the ReplicaSet, and sometimes the Deployment, while their Pods keep their grace periods.
+func (s *schedule) removeOwners(own *rand.Rand) {
+	d, set := memapi.KeyFor("Deployment", "shop", "web"), memapi.KeyFor("ReplicaSet", "shop", "web-rs")
+	if own.IntN(2) == 0 { // a Pod that no pass has found
+		s.makePodOfWorkload()
+	}
+	_ = s.api.Delete(set, nil)
+	switch own.IntN(3) {
+	case 0:
+		_ = s.api.Delete(d, nil)
+	case 1: // as a user who deletes a ReplicaSet: its Deployment makes it again, under its name
+		if there := s.api.Objects[d]; there != nil {
+			_ = s.api.Create(replicaSetOf(there.GetUID()))
+		}
+	}
+	for _, p := range memapi.Of[*corev1.Pod](s.api.Objects, "Pod") {
+		if p.Namespace != "shop" || p.DeletionTimestamp != nil {
+			continue
+		}
+		deadline := metav1.NewTime(s.clock.Now().Add(time.Duration(own.IntN(60)) * time.Second).Truncate(time.Second))
+		memapi.Edit(s.api, s.api.KeyOf(p), func(p *corev1.Pod) { p.DeletionTimestamp = &deadline })
+		s.leaving = append(s.leaving, leaving{s.api.KeyOf(p), p.UID, deadline.Time})
+	}
+}
+
+// leaving is a Pod of the target that its node ends when its grace period has passed.
+type leaving struct {
+	key      memapi.Key
+	uid      types.UID
+	deadline time.Time
+}
+
+// endLeaving plays the kubelets of the Pods whose grace period has passed. It reports whether one has.
+func (s *schedule) endLeaving() bool {
+	before := len(s.leaving)
+	s.leaving = slices.DeleteFunc(s.leaving, func(l leaving) bool {
+		if s.clock.Now().Before(l.deadline) {
+			return false
+		}
+		_ = s.api.Delete(l.key, &l.uid)
+		return true
+	})
+	return len(s.leaving) < before
 }
 
 func (s *schedule) anyCapture() *captureTruth {

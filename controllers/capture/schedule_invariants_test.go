@@ -241,15 +241,13 @@ func (s *schedule) checkRunningProbes(m *replica, c *captureTruth, before, now *
 // checkJoined checks that a Pod that joined before the end has an entry when the status becomes final.
 func (s *schedule) checkJoined(c *captureTruth, pc *sondev1.PacketCapture) {
 	end := pc.Status.EndTime
-	rs, ok := s.api.Objects[memapi.KeyFor("ReplicaSet", "shop", "web-rs")]
-	_, workload := s.api.Objects[memapi.KeyFor("Deployment", "shop", "web")]
 	first := pc.Status.Phase.Final() && (c.last == nil || !c.last.Phase.Final())
-	if !first || end == nil || s.clock.Now().Before(end.Time) || c.cutOff || !pc.Common().FollowPods || !ok || !workload {
+	if !first || end == nil || s.clock.Now().Before(end.Time) || c.cutOff || !pc.Common().FollowPods {
 		return
 	}
 	for _, pod := range memapi.Of[*corev1.Pod](s.api.Objects, "Pod") {
-		owner := metav1.GetControllerOf(pod)
-		if owner == nil || owner.UID != rs.GetUID() || !target.Live(pod) || pod.DeletionTimestamp != nil || !pod.CreationTimestamp.Time.Before(end.Time) {
+		overdue := pod.DeletionTimestamp != nil && !s.clock.Now().Before(pod.DeletionTimestamp.Time)
+		if pod.Namespace != "shop" || !target.Live(pod) || overdue || !pod.CreationTimestamp.Time.Before(end.Time) {
 			continue
 		}
 		if !slices.ContainsFunc(pc.Status.Pods, func(e sondev1.PodResult) bool { return e.UID == string(pod.UID) }) {
@@ -263,8 +261,7 @@ func (s *schedule) checkJoined(c *captureTruth, pc *sondev1.PacketCapture) {
 func (s *schedule) checkDeparted(m *replica, c *captureTruth, pc *sondev1.PacketCapture) {
 	start, end := pc.Status.StartTime, pc.Status.EndTime
 	first := pc.Status.Phase.Final() && (c.last == nil || !c.last.Phase.Final())
-	_, workload := s.api.Objects[memapi.KeyFor("Deployment", "shop", "web")]
-	if !first || start == nil || end == nil || c.cutOff || !pc.Common().FollowPods || !workload {
+	if !first || start == nil || end == nil || c.cutOff || !pc.Common().FollowPods {
 		return
 	}
 	for i, change := range s.api.Log[:m.podsAt] {
@@ -275,6 +272,9 @@ func (s *schedule) checkDeparted(m *replica, c *captureTruth, pc *sondev1.Packet
 		}
 		if !ok || pod.Namespace != "shop" || m.unaware[unawareOf{c.uid, pod.UID}] ||
 			change.At.Before(start.Add(time.Second)) || !pod.CreationTimestamp.Time.Before(end.Time) { // startTime is cut to its second
+			continue
+		}
+		if pod.DeletionTimestamp != nil && !pod.DeletionTimestamp.After(start.Time) { // it was overdue
 			continue
 		}
 		listed := slices.ContainsFunc(pc.Status.Pods, func(e sondev1.PodResult) bool { return e.UID == string(pod.UID) })

@@ -84,6 +84,14 @@ func TestSchedulesFindBugs(t *testing.T) {
 				return c.List(ctx, list, opts...)
 			}}
 		}, want: "is in no entry", only: "a Pod joins", from: 1025},
+		"Pods that outlast their ReplicaSet are not found": {mutate: func(m *replica) {
+			m.r.Client = memapi.Mutant{Client: m.client(false), OnGet: func(ctx context.Context, c client.Client, key client.ObjectKey, o client.Object) error {
+				if memapi.KeyOf(m.s.api.Scheme, o).Kind == "ReplicaSet" {
+					return nil // with another UID and no owner
+				}
+				return c.Get(ctx, key, o)
+			}}
+		}, want: "is in no entry", only: "the workload is deleted"},
 		"a gap of the watch is not stated": {
 			mutate: func(m *replica) { m.silent = true },
 			want:   "is in no entry", only: "the watch of Pods is interrupted for too long",

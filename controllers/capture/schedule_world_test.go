@@ -63,6 +63,7 @@ type schedule struct {
 	captures []*captureTruth
 	denied   map[string]bool // the right, by namespace
 	pods     int
+	leaving  []leaving
 
 	// faults and pauses are the chances in 1000 of each call; disturbances is the number that may still happen.
 	faults, pauses, disturbances int
@@ -134,7 +135,11 @@ func (s *schedule) makeWorkload() {
 	if s.api.Create(d) != nil {
 		return
 	}
-	_ = s.api.Create(&appsv1.ReplicaSet{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "web-rs", OwnerReferences: owned("Deployment", "web", d.UID)}})
+	_ = s.api.Create(replicaSetOf(d.UID))
+}
+
+func replicaSetOf(deployment types.UID) *appsv1.ReplicaSet {
+	return &appsv1.ReplicaSet{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "web-rs", OwnerReferences: owned("Deployment", "web", deployment)}}
 }
 
 func (s *schedule) makePodOfWorkload() string {
@@ -227,6 +232,7 @@ func (s *schedule) random() {
 // step lets a random actor act.
 func (s *schedule) step() {
 	s.Steps++
+	s.endLeaving()
 	if s.leader != nil {
 		s.leader.queue.AddDue()
 	}
@@ -298,6 +304,9 @@ func (s *schedule) nextTime() time.Time {
 	for _, a := range s.agents {
 		next = earlier(next, s.nextEvent(a))
 	}
+	for _, l := range s.leaving {
+		next = earlier(next, l.deadline)
+	}
 	return next
 }
 
@@ -346,7 +355,7 @@ func (s *schedule) settle() {
 		m := s.leader
 		m.catchUp(s.clock.Now())
 		m.queue.AddDue()
-		actions := false
+		actions := s.endLeaving()
 		if !s.clock.Now().Before(m.sweepAt) {
 			m.sweep()
 			actions = true

@@ -22,6 +22,9 @@ import (
 const (
 	// IndexOwnerUID indexes Pods and ReplicaSets by the UID of the controlling owner.
 	IndexOwnerUID = "ownerUID"
+	// IndexFormer indexes Pods that are being deleted by the kind and the name of their workload, as their owner's name has it
+	// (formerKey): the owner may be gone.
+	IndexFormer = "former"
 	// IndexCapture indexes the ConfigMap and the Secret of a capture by its UID.
 	IndexCapture = "capture"
 	// IndexPart indexes the Jobs and agents' Pods of a capture by Part.
@@ -53,6 +56,7 @@ type Index struct {
 var Indexes = slices.Concat(captureIndexes(), []Index{
 	{&corev1.Pod{}, IndexOwnerUID, ownerUID},
 	{ReplicaSetMetadata(), IndexOwnerUID, ownerUID},
+	{&corev1.Pod{}, IndexFormer, formerWorkload},
 	{&corev1.Pod{}, IndexPart, capturePart},
 	{&batchv1.Job{}, IndexPart, capturePart},
 	{&batchv1.Job{}, IndexOwner, captureName},
@@ -93,6 +97,25 @@ func ownerUID(o client.Object) []string {
 	}
 	return nil
 }
+
+// formerWorkload has no value for the many Pods that are not being deleted.
+func formerWorkload(o client.Object) []string {
+	if o.GetDeletionTimestamp() == nil {
+		return nil
+	}
+	return workloadByName(o)
+}
+
+// workloadByName returns the value of IndexFormer for a Pod, whether or not it is being deleted.
+func workloadByName(o client.Object) []string {
+	if ref, ok := formerName(metav1.GetControllerOfNoCopy(o)); ok {
+		return value(formerKey(ref))
+	}
+	return nil
+}
+
+// formerKey returns the value of IndexFormer.
+func formerKey(ref sondev1.TargetReference) string { return string(ref.Kind) + "/" + ref.Name }
 
 func captureUID(o client.Object) []string { return value(o.GetLabels()[sondev1.LabelUID]) }
 

@@ -3,7 +3,6 @@ package target
 import (
 	"context"
 	"fmt"
-	"slices"
 	"strings"
 
 	appsv1 "k8s.io/api/apps/v1"
@@ -14,6 +13,9 @@ import (
 
 	sondev1 "github.com/sonde-operator/sonde/api/v1alpha1"
 )
+
+// replicaSet is the kind between a Deployment and its Pods.
+const replicaSet = "ReplicaSet"
 
 // ReplicaSets reads the metadata of one ReplicaSet. If there is none, it returns a NotFound error of the API server.
 type ReplicaSets func(ctx context.Context, key client.ObjectKey) (*metav1.PartialObjectMetadata, error)
@@ -55,7 +57,7 @@ func Names(ctx context.Context, sets ReplicaSets, namespace string, pod metav1.O
 		return names, nil
 	}
 	switch owner.Kind {
-	case "ReplicaSet":
+	case replicaSet:
 		set, err := sets(ctx, client.ObjectKey{Namespace: namespace, Name: owner.Name})
 		if err != nil {
 			return names, err
@@ -71,33 +73,55 @@ func Names(ctx context.Context, sets ReplicaSets, namespace string, pod metav1.O
 
 // FormerNames returns the references that had a Pod as a target that is gone: its own name, and the name of its workload. Whoever may
 // create Pods can make up an owner, so an owner counts only if the cache has no other object of its name. One that the cache does not
-// have may be gone, too. Then its name decides: a ReplicaSet has its Deployment's name, a dash and a hash.
+// have may be gone, too. Then its name decides: a ReplicaSet has its Deployment's name, a dash and a hash. If a ReplicaSet is deleted,
+// its Deployment makes another of its name, so the Pods that are being deleted with it are that Deployment's.
 func FormerNames(ctx context.Context, cached client.Reader, namespace string, pod metav1.Object) []sondev1.TargetReference {
 	names := []sondev1.TargetReference{{Kind: sondev1.TargetPod, Name: pod.GetName()}}
 	owner := metav1.GetControllerOfNoCopy(pod)
-	found, ok := former(ctx, cached, namespace, owner, "ReplicaSet", string(sondev1.TargetStatefulSet), string(sondev1.TargetDaemonSet))
-	if ok && owner.Kind == "ReplicaSet" {
-		if found == nil {
-			return append(names, sondev1.TargetReference{Kind: sondev1.TargetDeployment, Name: owner.Name[:max(strings.LastIndexByte(owner.Name, '-'), 0)]})
-		}
-		owner = metav1.GetControllerOfNoCopy(found)
-		_, ok = former(ctx, cached, namespace, owner, string(sondev1.TargetDeployment))
+	byName, ok := formerName(owner)
+	if !ok {
+		return names
 	}
-	if ok {
-		names = append(names, sondev1.TargetReference{Kind: sondev1.TargetKind(owner.Kind), Name: owner.Name})
+	found, ok := former(ctx, cached, namespace, owner)
+	if found == nil || owner.Kind != replicaSet {
+		if ok {
+			names = append(names, byName)
+		}
+		return names
+	}
+	ok = ok || pod.GetDeletionTimestamp() != nil
+	if owner = metav1.GetControllerOfNoCopy(found); !ok || owner == nil || owner.Kind != string(sondev1.TargetDeployment) || !isApps(owner) {
+		return names
+	}
+	if _, ok := former(ctx, cached, namespace, owner); ok {
+		names = append(names, sondev1.TargetReference{Kind: sondev1.TargetDeployment, Name: owner.Name})
 	}
 	return names
 }
 
-// former reads the metadata of an owner from the cache; nil if it does not have it. It reports false if the owner is of another kind,
-// or the cache has another object of its name.
-func former(ctx context.Context, cached client.Reader, namespace string, owner *metav1.OwnerReference, kinds ...string) (*metav1.PartialObjectMetadata, bool) {
-	if owner == nil || !slices.Contains(kinds, owner.Kind) {
-		return nil, false
+// formerName returns the workload of a Pod with this owner, by names alone; false if the owner is of no kind that is a target.
+func formerName(owner *metav1.OwnerReference) (sondev1.TargetReference, bool) {
+	if owner == nil || !isApps(owner) {
+		return sondev1.TargetReference{}, false
 	}
-	if gv, err := schema.ParseGroupVersion(owner.APIVersion); err != nil || gv.Group != appsv1.GroupName {
-		return nil, false
+	switch owner.Kind {
+	case replicaSet:
+		return sondev1.TargetReference{Kind: sondev1.TargetDeployment, Name: owner.Name[:max(strings.LastIndexByte(owner.Name, '-'), 0)]}, true
+	case string(sondev1.TargetStatefulSet), string(sondev1.TargetDaemonSet):
+		return sondev1.TargetReference{Kind: sondev1.TargetKind(owner.Kind), Name: owner.Name}, true
+	default:
+		return sondev1.TargetReference{}, false
 	}
+}
+
+func isApps(owner *metav1.OwnerReference) bool {
+	gv, err := schema.ParseGroupVersion(owner.APIVersion)
+	return err == nil && gv.Group == appsv1.GroupName
+}
+
+// former reads the metadata of an owner from the cache; nil if it does not have it. It reports false if the cache has another object of
+// its name.
+func former(ctx context.Context, cached client.Reader, namespace string, owner *metav1.OwnerReference) (*metav1.PartialObjectMetadata, bool) {
 	found := Metadata(sondev1.TargetKind(owner.Kind))
 	if cached.Get(ctx, client.ObjectKey{Namespace: namespace, Name: owner.Name}, found) != nil {
 		return nil, true

@@ -31,6 +31,8 @@ type Workload struct {
 	UID   types.UID
 	// Pods that can be captured, by name. There may be thousands.
 	Pods []*slim.Pod
+	// Former Pods are its live Pods whose ReplicaSet is gone, or which remain of a workload that is gone: they are being deleted.
+	Former []*slim.Pod
 }
 
 // Live reports whether a Pod can be captured: it has a node and has not ended. The probe waits for its network namespace
@@ -60,7 +62,8 @@ func Resolve(ctx context.Context, reader client.Reader, namespace string, ref so
 	err := reader.Get(ctx, client.ObjectKey{Namespace: namespace, Name: ref.Name}, owner)
 	switch {
 	case gone.Is(err):
-		return Workload{}, nil
+		former, err := formerPods(ctx, reader, namespace, ref, nil)
+		return Workload{Former: former}, err
 	case err != nil:
 		return Workload{}, fmt.Errorf("get target %s %s: %w", ref.Kind, ref.Name, err)
 	}
@@ -84,7 +87,28 @@ func Resolve(ctx context.Context, reader client.Reader, namespace string, ref so
 		}
 	}
 	slices.SortFunc(found.Pods, func(a, b *slim.Pod) int { return cmp.Compare(a.GetName(), b.GetName()) })
-	return found, nil
+	found.Former, err = formerPods(ctx, reader, namespace, ref, owners)
+	return found, err
+}
+
+// formerPods returns the live Pods of a workload that none of its owners of Pods has any more: a ReplicaSet may be gone before its last
+// Pod, for example with revisionHistoryLimit 0, and so may the workload. They belong to it as in FormerNames.
+func formerPods(ctx context.Context, reader client.Reader, namespace string, ref sondev1.TargetReference, owners []types.UID) ([]*slim.Pod, error) {
+	var pods corev1.PodList
+	if err := reader.List(ctx, &pods, client.InNamespace(namespace), client.MatchingFields{IndexFormer: formerKey(ref)}); err != nil {
+		return nil, fmt.Errorf("list former pods of target %s %s: %w", ref.Kind, ref.Name, err)
+	}
+	var former []*slim.Pod
+	for i := range pods.Items {
+		p := &pods.Items[i]
+		if owner := metav1.GetControllerOfNoCopy(p); owner == nil || slices.Contains(owners, owner.UID) || !Live(p) {
+			continue
+		}
+		if slices.Contains(FormerNames(ctx, reader, namespace, p), ref) {
+			former = append(former, SlimPod(p))
+		}
+	}
+	return former, nil
 }
 
 func resolvePod(ctx context.Context, reader client.Reader, key client.ObjectKey) (Workload, error) {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 
@@ -19,6 +20,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
 	sondev1 "github.com/sonde-operator/sonde/api/v1alpha1"
+	"github.com/sonde-operator/sonde/internal/operator/slim"
 	"github.com/sonde-operator/sonde/internal/operator/target"
 )
 
@@ -42,19 +44,35 @@ func TestResolve(t *testing.T) {
 		pod("agent-x", "DaemonSet/agent", corev1.PodRunning),
 		workload(&appsv1.Deployment{}, "idle", ""),
 		adopted(pod("liar", "", corev1.PodRunning), "StatefulSet", "db", "uid of an earlier db"),
+		leaving(pod("web-new-6", "ReplicaSet/web-new", corev1.PodRunning)),
+		leaving(pod("web-gone-1", "ReplicaSet/web-gone", corev1.PodRunning)),
+		leaving(pod("web-gone-2", "ReplicaSet/web-gone", corev1.PodSucceeded)),
+		pod("web-gone-3", "ReplicaSet/web-gone", corev1.PodRunning), // its ReplicaSet is not cached yet
+		leaving(adopted(pod("web-again-1", "", corev1.PodRunning), "ReplicaSet", "web-new", "uid of a ReplicaSet that was made again")),
+		leaving(adopted(pod("web-other-2", "", corev1.PodRunning), "ReplicaSet", "web-other", "uid of an earlier web-other")),
+		leaving(pod("web-api-gone-1", "ReplicaSet/web-api-gone", corev1.PodRunning)),
+		leaving(pod("gone-1", "ReplicaSet/gone-5d8f9c", corev1.PodRunning)),
+		leaving(pod("cache-0", "StatefulSet/cache", corev1.PodRunning)),
+		leaving(pod("db-1", "StatefulSet/db", corev1.PodRunning)),
+		leaving(adopted(pod("liar-2", "", corev1.PodRunning), "StatefulSet", "db", "uid of an earlier db")),
 	}
 	cases := map[string]struct {
-		ref       sondev1.TargetReference
-		wantFound bool
-		wantPods  []string
+		ref        sondev1.TargetReference
+		wantFound  bool
+		wantPods   []string
+		wantFormer []string
 	}{
-		"deployment during a rollout":          {ref: ref("Deployment", "web"), wantFound: true, wantPods: []string{"web-new-1", "web-old-1"}},
-		"stateful set, by UID and not by name": {ref: ref("StatefulSet", "db"), wantFound: true, wantPods: []string{"db-0"}},
+		"deployment during a rollout": {
+			ref: ref("Deployment", "web"), wantFound: true, wantPods: []string{"web-new-1", "web-new-6", "web-old-1"}, wantFormer: []string{"web-again-1", "web-gone-1"},
+		},
+		"stateful set, by UID and not by name": {ref: ref("StatefulSet", "db"), wantFound: true, wantPods: []string{"db-0", "db-1"}},
 		"daemon set":                           {ref: ref("DaemonSet", "agent"), wantFound: true, wantPods: []string{"agent-x"}},
 		"pod":                                  {ref: ref("Pod", "web-bare"), wantFound: true, wantPods: []string{"web-bare"}},
 		"pod that ended":                       {ref: ref("Pod", "web-new-2"), wantFound: true},
 		"deployment without Pods":              {ref: ref("Deployment", "idle"), wantFound: true},
-		"no such deployment":                   {ref: ref("Deployment", "gone")},
+		"deployment that is gone":              {ref: ref("Deployment", "gone"), wantFormer: []string{"gone-1"}},
+		"stateful set that is gone":            {ref: ref("StatefulSet", "cache"), wantFormer: []string{"cache-0"}},
+		"no such deployment":                   {ref: ref("Deployment", "never")},
 		"no such pod":                          {ref: ref("Pod", "gone")},
 		"a name of another kind":               {ref: ref("StatefulSet", "web")},
 	}
@@ -64,15 +82,22 @@ func TestResolve(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			var pods []string
-			for _, p := range got.Pods {
-				pods = append(pods, p.GetName())
-			}
-			if diff := cmp.Diff(tc.wantPods, pods); diff != "" || got.Found != tc.wantFound {
+			if diff := cmp.Diff(tc.wantPods, names(got.Pods)); diff != "" || got.Found != tc.wantFound {
 				t.Errorf("found = %v, want %v; pods (-want +got):\n%s", got.Found, tc.wantFound, diff)
+			}
+			if diff := cmp.Diff(tc.wantFormer, names(got.Former)); diff != "" {
+				t.Errorf("former pods (-want +got):\n%s", diff)
 			}
 		})
 	}
+}
+
+func names(pods []*slim.Pod) (names []string) {
+	for _, p := range pods {
+		names = append(names, p.GetName())
+	}
+	slices.Sort(names)
+	return names
 }
 
 func TestResolveErrors(t *testing.T) {
@@ -156,6 +181,12 @@ func pod(name, owner string, phase corev1.PodPhase) *corev1.Pod {
 
 func adopted(p *corev1.Pod, kind, name string, uid types.UID) *corev1.Pod {
 	adopt(p, kind, name, uid)
+	return p
+}
+
+// leaving makes a Pod that is being deleted.
+func leaving(p *corev1.Pod) *corev1.Pod {
+	p.DeletionTimestamp, p.Finalizers = new(metav1.Unix(1772344800, 0)), []string{"example.com/kubelet"}
 	return p
 }
 

@@ -39,17 +39,22 @@ func (u uncached) Get(ctx context.Context, key client.ObjectKey, o client.Object
 	return u.Reader.Get(ctx, key, o, opts...)
 }
 
-// List reads live the objects that IndexOwnerUID selects.
+// List reads live the objects that IndexOwnerUID or IndexFormer selects. The cache may not know yet that a Pod is being deleted, so
+// IndexFormer also selects Pods that are not.
 func (u uncached) List(ctx context.Context, list client.ObjectList, opts ...client.ListOption) error {
 	o := (&client.ListOptions{}).ApplyOptions(opts)
-	owner, ok := "", false
+	value, values, absent := "", ownerUID, labels.Nothing()
+	ok := false
 	if o.FieldSelector != nil {
-		owner, ok = o.FieldSelector.RequiresExactMatch(IndexOwnerUID)
+		if value, ok = o.FieldSelector.RequiresExactMatch(IndexOwnerUID); !ok {
+			value, ok = o.FieldSelector.RequiresExactMatch(IndexFormer)
+			values, absent = workloadByName, labels.Everything() // of the namespace, when a capture outlasts its target
+		}
 	}
 	if !ok {
 		return u.Reader.List(ctx, list, opts...)
 	}
-	selected, err := u.selector(ctx)
+	selected, err := u.selector(ctx, absent)
 	if err != nil {
 		return err
 	}
@@ -60,7 +65,7 @@ func (u uncached) List(ctx context.Context, list client.ObjectList, opts ...clie
 	}
 	err = paging.Each(ctx, u.live, fresh, func(page client.ObjectList) {
 		_ = apimeta.EachListItem(page, func(item runtime.Object) error {
-			if object, ok := item.(client.Object); ok && slices.Contains(ownerUID(object), owner) {
+			if object, ok := item.(client.Object); ok && slices.Contains(values(object), value) {
 				owned = append(owned, light(item))
 			}
 			return nil
@@ -75,8 +80,8 @@ func (u uncached) List(ctx context.Context, list client.ObjectList, opts ...clie
 	return nil
 }
 
-// selector reads the workload's selector. It selects nothing if the workload is gone.
-func (u uncached) selector(ctx context.Context) (labels.Selector, error) {
+// selector reads the workload's selector; absent if the workload is gone.
+func (u uncached) selector(ctx context.Context, absent labels.Selector) (labels.Selector, error) {
 	var from client.Object
 	var selector func() *metav1.LabelSelector
 	switch u.kind {
@@ -93,7 +98,7 @@ func (u uncached) selector(ctx context.Context) (labels.Selector, error) {
 	err := u.live.Get(ctx, u.key, from)
 	switch {
 	case gone.Is(err):
-		return labels.Nothing(), nil
+		return absent, nil
 	case err != nil:
 		return nil, fmt.Errorf("get target %s %s: %w", u.kind, u.key, err)
 	case selector() == nil:

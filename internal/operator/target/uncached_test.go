@@ -60,7 +60,45 @@ func TestUncached(t *testing.T) {
 	for _, p := range found.Pods {
 		names = append(names, p.GetName())
 	}
-	if diff := cmp.Diff([]string{"web-1"}, names); diff != "" || read != 2 {
-		t.Errorf("%d Pods read, want 2; found (-want +got):\n%s", read, diff)
+	if diff := cmp.Diff([]string{"web-1"}, names); diff != "" || read != 4 {
+		t.Errorf("%d Pods read, want 2 by owner and 2 by the owner's name; found (-want +got):\n%s", read, diff)
+	}
+}
+
+// TestUncachedOfGoneWorkload checks that Pods that outlast their workload are found, also one that the cache does not have, or does not
+// know to be deleted.
+func TestUncachedOfGoneWorkload(t *testing.T) {
+	scheme := runtime.NewScheme()
+	for _, add := range []func(*runtime.Scheme) error{corev1.AddToScheme, appsv1.AddToScheme} {
+		if err := add(scheme); err != nil {
+			t.Fatal(err)
+		}
+	}
+	pod := func(name, set string, finalizers ...string) *corev1.Pod {
+		p := &corev1.Pod{
+			ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: name, UID: types.UID("uid-" + name), OwnerReferences: []metav1.OwnerReference{
+				{APIVersion: "apps/v1", Kind: "ReplicaSet", Name: set, UID: "uid-of-a-set-that-is-gone", Controller: new(true)},
+			}},
+			Spec: corev1.PodSpec{NodeName: "n"}, Status: corev1.PodStatus{Phase: corev1.PodRunning},
+		}
+		if p.Finalizers = finalizers; finalizers != nil {
+			p.DeletionTimestamp = new(metav1.Unix(1772344800, 0))
+		}
+		return p
+	}
+	cached := fake.NewClientBuilder().WithScheme(scheme).Build()
+	live := fake.NewClientBuilder().WithScheme(scheme).WithObjects(
+		pod("web-1", "web-5d8f9c"), pod("web-2", "web-5d8f9c", "example.com/kubelet"), pod("api-1", "web-api-5d8f9c")).Build()
+	ref := sondev1.TargetReference{Kind: sondev1.TargetDeployment, Name: "web"}
+	found, err := Resolve(t.Context(), Uncached(cached, live, "shop", ref), "shop", ref)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var names []string
+	for _, p := range found.Former {
+		names = append(names, p.GetName())
+	}
+	if diff := cmp.Diff([]string{"web-1", "web-2"}, names); diff != "" || found.Found || len(found.Pods) > 0 {
+		t.Errorf("found %v with %d Pods, want none; former Pods (-want +got):\n%s", found.Found, len(found.Pods), diff)
 	}
 }

@@ -99,6 +99,8 @@ func TestFormerNames(t *testing.T) {
 		"made up: a Deployment without a set":    {pod: pod("x", "Deployment/web", corev1.PodRunning)},
 		"of an earlier Deployment of this name":  {pod: adopted(pod("x", "", corev1.PodRunning), "ReplicaSet", "web-0", "ReplicaSet/web-0")},
 		"of an earlier StatefulSet of this name": {pod: adopted(pod("x", "", corev1.PodRunning), "StatefulSet", "db", "earlier")},
+		"its ReplicaSet was made again":          {leaving(adopted(pod("x", "", corev1.PodRunning), "ReplicaSet", "web-1", "earlier")), "Deployment/web"},
+		"of an earlier Deployment, and deleted":  {pod: leaving(adopted(pod("x", "", corev1.PodRunning), "ReplicaSet", "web-0", "ReplicaSet/web-0"))},
 		"a Job's":                                {pod: pod("x", "Job/web-1", corev1.PodRunning)},
 	}
 	for name, tc := range cases {
