@@ -23,6 +23,9 @@ const (
 	staleAfter = 15 * time.Second
 	// startGrace is how long a probe may take for its first report: its container starts beside this one.
 	startGrace = 5 * time.Minute
+	// silentRetain is how long the result of a silent probe is kept at least: a disk that stalls also silences a probe that goes on
+	// afterwards. Together with a late start it fits into the Job's deadline (agentjob.Margin), after which the account is lost.
+	silentRetain = 4 * time.Minute
 )
 
 // snapshot is the progress at one moment.
@@ -42,6 +45,8 @@ type progress struct {
 	now  snapshot
 	last fileIdentity // the progress file at its last change
 	at   time.Time    // time of that change, by our own clock
+	// silent reports that the probe only counts as dead. It belongs to the goroutine that polls.
+	silent bool
 }
 
 // fileIdentity changes whenever the probe writes: it replaces the file, or rewrites it in place on a full disk.
@@ -66,9 +71,12 @@ func (p *progress) get() snapshot {
 	return p.now
 }
 
-// retained reports whether the result has been kept for retain.
+// retained reports whether the result has been kept for retain. It belongs to the goroutine that polls.
 func (p *progress) retained(retain time.Duration) bool {
 	s := p.get()
+	if p.silent {
+		retain = max(retain, silentRetain)
+	}
 	return !s.final.IsZero() && p.clock.Since(s.final) >= retain
 }
 
@@ -112,6 +120,7 @@ func (p *progress) update(b []byte) error {
 	if err != nil {
 		return fmt.Errorf("read progress file: %w", err)
 	}
+	p.silent = false
 	var final time.Time
 	if a.State == account.StateDone {
 		final = p.clock.Now()
@@ -140,6 +149,7 @@ func (p *progress) expire() error {
 	if a.Ended.Before(a.Started) { // the node's clock was set back
 		a.Ended = a.Started
 	}
+	p.silent = true
 	return p.set(a, p.clock.Now())
 }
 

@@ -207,3 +207,35 @@ func TestRetained(t *testing.T) {
 		t.Error("not over in time")
 	}
 }
+
+// A probe that a stalled disk has silenced goes on afterwards: the keeper must still be there, also if retain is short.
+func TestRetainedWhileSilent(t *testing.T) {
+	w := newWorld(t)
+	const retain = 10 * time.Second
+	w.put(capturing)
+	w.after(0)
+	if s := w.after(staleAfter); s.final.IsZero() {
+		t.Fatalf("a silent probe does not count as dead: %+v", s)
+	}
+	if w.after(silentRetain - time.Second); w.retained(retain) {
+		t.Error("over while the probe may still report again")
+	}
+	w.put(capturing)
+	if w.after(time.Second); w.retained(retain) {
+		t.Error("over although the probe reports again")
+	}
+	w.put(done)
+	if w.after(time.Second); w.retained(retain) {
+		t.Error("over at the capture's end")
+	}
+	if w.after(retain); !w.retained(retain) {
+		t.Error("not over in time after the probe's own report")
+	}
+	w = newWorld(t)
+	w.put(capturing)
+	w.after(0)
+	w.after(staleAfter)
+	if w.after(silentRetain); !w.retained(retain) {
+		t.Error("not over in time after a probe's silence")
+	}
+}
