@@ -37,6 +37,9 @@ func (s *session) attachAll(existing []links.Link) error {
 		}
 	}
 	s.attached = true
+	if s.links.Listing() { // the target changes interfaces too fast
+		s.noteUnnoticed()
+	}
 	s.noteMissing(existing)
 	s.noteNoNetwork(existing)
 	s.rec.Publish()
@@ -277,6 +280,9 @@ func (s *session) attach(l *links.Link) error {
 	src, err := s.backend.Open(l, s.attached)
 	if err != nil && s.attached {
 		s.skip(l, err.Error(), true) // the capture is running: do not end it
+		return nil
+	}
+	if isGone(err) { // before the capture began
 		return nil
 	}
 	if err != nil {

@@ -5,6 +5,9 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
+	"time"
 	"unsafe"
 
 	"golang.org/x/sys/unix"
@@ -119,25 +122,61 @@ func (w *Watch) request() error {
 	return nil
 }
 
-// List returns all interfaces, with the changes that arrive meanwhile. It blocks until the kernel has answered.
+// maxListing bounds the time of a listing. A process of the target with CAP_NET_ADMIN can interrupt each by changes, without end.
+const maxListing = 5 * time.Second
+
+// List returns all interfaces, with the changes that arrive meanwhile. It blocks until the kernel has answered, for about maxListing at
+// most. If Listing reports true then, interfaces may be missing, and Read goes on with the listing.
 func (w *Watch) List() ([]Link, error) {
 	if err := w.request(); err != nil {
 		return nil, err
 	}
-	var all []Link
-	for {
+	return w.collect(w.Read, maxListing)
+}
+
+// collect returns the interfaces that read returns until a listing ends, or until most has passed.
+func (w *Watch) collect(read func() ([]Link, bool, error), most time.Duration) ([]Link, error) {
+	known := collection{}
+	for end := time.Now().Add(most); ; {
 		if _, err := unix.Poll([]unix.PollFd{{Fd: int32(w.fd), Events: unix.POLLIN}}, 1000); err != nil && !errors.Is(err, unix.EINTR) {
 			return nil, fmt.Errorf("wait for the list of interfaces: %w", err)
 		}
-		links, done, err := w.Read()
+		links, done, err := read()
 		if err != nil {
 			return nil, err
 		}
-		all = append(all, links...)
-		if done {
-			return all, nil
+		for i := range links {
+			known.add(&links[i])
+		}
+		if done { // what only an earlier listing had is gone
+			maps.DeleteFunc(known, func(index int, _ *Link) bool { return !w.Listed(index) })
+		}
+		if done || !time.Now().Before(end) {
+			return known.links(), nil
 		}
 	}
+}
+
+// collection has the last state of each interface, by its index. So a target that changes interfaces without end does not make it grow.
+type collection map[int]*Link
+
+func (c collection) add(l *Link) {
+	switch {
+	case l.Filters:
+	case l.Gone:
+		delete(c, l.Index)
+	default:
+		c[l.Index] = l
+	}
+}
+
+// links returns the interfaces by their index, as the kernel lists them.
+func (c collection) links() []Link {
+	all := make([]Link, 0, len(c))
+	for _, index := range slices.Sorted(maps.Keys(c)) {
+		all = append(all, *c[index])
+	}
+	return all
 }
 
 // Read returns the interfaces in the next message, if there is one, and whether a listing ended. When the kernel had to

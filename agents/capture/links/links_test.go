@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"fmt"
 	"testing"
+	"time"
 	"unsafe"
 
 	"github.com/google/go-cmp/cmp"
@@ -134,6 +135,35 @@ func TestParseFilters(t *testing.T) {
 				t.Errorf("error %v, links (-want +got):\n%s", err, diff)
 			}
 		})
+	}
+}
+
+// TestListOfRestlessInterfaces checks that a listing that changes never let end is given up, and keeps one state of each interface.
+func TestListOfRestlessInterfaces(t *testing.T) {
+	ready, err := unix.Eventfd(1, unix.EFD_CLOEXEC|unix.EFD_NONBLOCK) // like a socket that always has a message
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = unix.Close(ready) })
+	w := &Watch{fd: ready}
+	n := 0
+	endless := func() ([]Link, bool, error) {
+		n++
+		return []Link{{Index: 2, Name: "eth0"}, {Index: 1, Name: "lo"}, {Index: 2, Name: fmt.Sprint("eth", n%2)}, {Index: n + 3, Name: "x"}, {Index: n + 3, Name: "x", Gone: true}}, false, nil
+	}
+	got, err := w.collect(endless, 50*time.Millisecond)
+	want := []Link{{Index: 1, Name: "lo"}, {Index: 2, Name: fmt.Sprint("eth", n%2)}}
+	if diff := cmp.Diff(want, got); err != nil || diff != "" {
+		t.Errorf("error %v, after %d messages (-want +got):\n%s", err, n, diff)
+	}
+	// The last listing does not have an interface whose end the kernel did not report.
+	w.listed = map[int]bool{1: true}
+	whole := func() ([]Link, bool, error) {
+		return []Link{{Index: 1, Name: "lo"}, {Index: 7, Name: "left"}}, true, nil
+	}
+	got, err = w.collect(whole, time.Minute)
+	if diff := cmp.Diff([]Link{{Index: 1, Name: "lo"}}, got); err != nil || diff != "" {
+		t.Errorf("error %v, of a whole listing (-want +got):\n%s", err, diff)
 	}
 }
 
