@@ -20,8 +20,7 @@ func (t *Trace) Run(ctx context.Context) Result {
 	err := t.loop(ctx)
 	openErr := t.findOpenConnections()
 	err = errors.Join(err, t.program.Detach())
-	// A program that was running when it was detached may still be writing its record.
-	time.Sleep(10 * time.Millisecond)
+	ring.AwaitPrograms() // one that was running when it was detached may still be writing its record
 	if err == nil {
 		err = t.merge(math.MaxUint64)
 	}

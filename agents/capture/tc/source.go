@@ -11,6 +11,7 @@ import (
 	"github.com/sonde-operator/sonde/agents/capture/backend"
 	"github.com/sonde-operator/sonde/agents/capture/links"
 	"github.com/sonde-operator/sonde/agents/capture/record"
+	"github.com/sonde-operator/sonde/agents/node/ring"
 	"github.com/sonde-operator/sonde/internal/wire/pcapng"
 )
 
@@ -101,7 +102,7 @@ func (s *source) Stop() error {
 		return nil
 	}
 	err := s.detach()
-	awaitPrograms()
+	ring.AwaitPrograms()
 	s.stopped, s.stoppedAt = true, backend.Now(unix.CLOCK_MONOTONIC)
 	if rerr := s.b.programs.removeInterface(s.index); err == nil {
 		err = rerr

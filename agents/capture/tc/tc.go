@@ -318,20 +318,11 @@ func (b *Backend) Shut() error {
 		return nil
 	}
 	err := b.programs.set(packetsVarCapturing, false)
-	awaitPrograms()
+	ring.AwaitPrograms()
 	if b.names != nil {
 		b.countProcesses()
 	}
 	return err
-}
-
-// awaitPrograms returns when every program that was running has ended. Programs at tc run in RCU read-side critical
-// sections, which the system call waits for.
-func awaitPrograms() {
-	const global = 1 // MEMBARRIER_CMD_GLOBAL of linux/membarrier.h
-	if _, _, errno := unix.Syscall(unix.SYS_MEMBARRIER, global, 0, 0); errno != 0 {
-		time.Sleep(100 * time.Millisecond) // the call does not exist with nohz_full; a program takes microseconds
-	}
 }
 
 // Reap implements backend.Backend.
