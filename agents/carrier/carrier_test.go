@@ -44,12 +44,14 @@ func TestReport(t *testing.T) {
 	all := whole("all")
 	f := start(t, app, client, byUser("cli", "alice"), matching("new", -1, path(prefix("/a"))), dead(all))
 	f.ask(t, alice)
-	f.ask(t, request("POST /"+strings.Repeat("p", 300)))
+	f.ask(t, request("POST /other"))
 	f.ask(t, "") // a TCP probe
+	long := request("POST /"+strings.Repeat("p", 300), "X-User: alice")
+	f.ask(t, long)
 	want := map[string]tunnel.Counters{
-		"cli": {Connections: 3, Matched: 1, Passed: 2, BytesToClient: uint64(len(alice)), BytesFromClient: uint64(len(fromCli))},
-		"new": {Connections: 3, Passed: 2, Overlaps: 1},
-		"all": {Connections: 3, Passed: 2},
+		"cli": {Connections: 4, Matched: 2, Passed: 2, BytesToClient: uint64(len(alice + long)), BytesFromClient: uint64(2 * len(fromCli))},
+		"new": {Connections: 4, Passed: 2, Overlaps: 1},
+		"all": {Connections: 4, Passed: 2},
 	}
 	await(t, "the counters", func() bool {
 		r, _ := f.stowaway.last()
@@ -66,8 +68,8 @@ func TestReport(t *testing.T) {
 		requests[i].Time = time.Time{}
 	}
 	wantRequests := []tunnel.Request{
-		{Pod: "pod-uid", Route: "cli", Port: f.port, Method: "GET", Path: "/a", Status: 200, Client: true},
-		{Pod: "pod-uid", Port: f.port, Method: "POST", Path: "/" + strings.Repeat("p", 255), Status: 200},
+		{Number: 1, Pod: "pod-uid", Route: "cli", Port: f.port, Method: "GET", Path: "/a", Status: 200, Client: true},
+		{Number: 2, Pod: "pod-uid", Route: "cli", Port: f.port, Method: "POST", Path: "/" + strings.Repeat("p", 255), Status: 200, Client: true},
 	}
 	if diff := cmp.Diff(wantRequests, requests); diff != "" {
 		t.Errorf("requests (-want +got):\n%s", diff)
@@ -79,17 +81,44 @@ func TestReport(t *testing.T) {
 	}
 }
 
+// TestHistoryKeepsTheLast: a client can tell from the numbers how many of its requests are missing.
 func TestHistoryKeepsTheLast(t *testing.T) {
 	var h history
+	a, b := &route{id: "a", standing: &standing{}}, &route{id: "b", standing: &standing{}}
+	h.add(b, tunnel.Request{Status: 1})
 	for i := range 100 {
-		h.add(&tunnel.Request{Status: i})
+		h.add(a, tunnel.Request{Status: i})
 	}
+	h.add(b, tunnel.Request{Status: 2})
 	got := h.take()
-	if len(got) != tunnel.MaxRequests || got[0].Status != 100-tunnel.MaxRequests || got[len(got)-1].Status != 99 {
-		t.Errorf("%d requests, from %d to %d", len(got), got[0].Status, got[len(got)-1].Status)
+	if len(got) != tunnel.MaxRequests || got[0].Status != 101-tunnel.MaxRequests || got[0].Number != 102-tunnel.MaxRequests || got[len(got)-1].Number != 2 {
+		t.Errorf("%d requests, from %+v to %+v", len(got), got[0], got[len(got)-1])
 	}
 	if got := h.take(); len(got) != 0 {
 		t.Errorf("%d requests are taken twice", len(got))
+	}
+	h.add(a, tunnel.Request{})
+	if got := h.take(); len(got) != 1 || got[0].Number != 101 {
+		t.Errorf("the next report has %+v", got)
+	}
+}
+
+// TestAppHidesNoRequest: requests to the app do not take the place of one to a client.
+func TestAppHidesNoRequest(t *testing.T) {
+	app, client := servers()
+	f := start(t, app, client, byUser("cli", "alice"))
+	if got := f.ask(t, alice); got != "cli" {
+		t.Fatalf("answer of %q", got)
+	}
+	for range 2 * tunnel.MaxRequests {
+		f.ask(t, get)
+	}
+	await(t, "the requests to the app", func() bool {
+		r, _ := f.stowaway.last()
+		return r.Routes["cli"].Passed == 2*tunnel.MaxRequests
+	})
+	if _, requests := f.stowaway.last(); len(requests) != 1 || requests[0].Path != "/a" {
+		t.Errorf("reported %+v, want the client's one", requests)
 	}
 }
 

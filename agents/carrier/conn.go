@@ -208,16 +208,15 @@ func (c *conn) complete() (closing bool) {
 	return c.noMore
 }
 
-// record adds the exchange to the history, once. The caller holds mu.
+// record adds an exchange with a client to the history, once. Stowaway forwards no others, and they would take the places of these. The
+// caller holds mu.
 func (c *conn) record() {
 	x := &c.exchange
-	if x.up == nil || x.recorded {
+	if x.up == nil || x.up.app() || x.recorded {
 		return
 	}
 	x.recorded = true
-	r := tunnel.Request{Pod: c.carrier.cfg.PodUID, Port: c.to.Port(), Method: x.method, Path: x.path, Status: x.status}
-	if x.up.route != nil {
-		r.Route, r.Client = x.up.route.id, true
-	}
-	c.carrier.history.add(&r)
+	c.carrier.history.add(x.up.route, tunnel.Request{
+		Pod: c.carrier.cfg.PodUID, Route: x.up.route.id, Port: c.to.Port(), Method: x.method, Path: x.path, Status: x.status, Client: true,
+	})
 }

@@ -23,7 +23,7 @@ func (c *counters) load() tunnel.Counters {
 // maxPath in bytes of a path in the list of requests.
 const maxPath = 256
 
-// history keeps the last requests until they are reported.
+// history keeps the last requests of clients until they are reported.
 type history struct {
 	mu   sync.Mutex
 	ring [tunnel.MaxRequests]tunnel.Request
@@ -31,12 +31,13 @@ type history struct {
 	n int
 }
 
-func (h *history) add(r *tunnel.Request) {
+// add numbers a request of a route, so that its client notices those that the ring has lost.
+func (h *history) add(to *route, r tunnel.Request) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	to := &h.ring[h.n%len(h.ring)]
-	*to = *r
-	to.Time = time.Now()
+	to.recorded++
+	r.Time, r.Number = time.Now(), to.recorded
+	h.ring[h.n%len(h.ring)] = r
 	h.n++
 }
 

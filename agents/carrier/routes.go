@@ -25,6 +25,8 @@ type route struct {
 // standing is the part of a route that outlives tables.
 type standing struct {
 	counters
+	// recorded requests of the history, whose lock guards it.
+	recorded uint64
 	// ctx ends when the route is removed, and with it the route's streams.
 	ctx    context.Context //nolint:containedctx // it belongs to the route, not to a call
 	cancel context.CancelFunc

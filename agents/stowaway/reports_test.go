@@ -84,7 +84,7 @@ func TestLargestReport(t *testing.T) {
 	}
 	for range tunnel.MaxRequests {
 		report.Requests = append(report.Requests, tunnel.Request{
-			Time: time.Date(2026, 3, 1, 12, 0, 0, 123456789, time.FixedZone("", 3600)), Pod: report.Pod, Route: report.Pod, Port: 65_000,
+			Time: time.Date(2026, 3, 1, 12, 0, 0, 123456789, time.FixedZone("", 3600)), Number: math.MaxUint64, Pod: report.Pod, Route: report.Pod, Port: 65_000,
 			Method: strings.Repeat("&", maxMethod), Path: strings.Repeat("\xff", maxPath), Status: 599, Client: true,
 		})
 	}

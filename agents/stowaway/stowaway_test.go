@@ -641,7 +641,7 @@ func TestReports(t *testing.T) {
 	counters := tunnel.Counters{Connections: 3, Matched: 2, Passed: 1}
 	defer send(one, tunnel.Report{
 		Pod: "p2", Steered: []uint16{8080}, Routes: map[string]tunnel.Counters{"a": counters, "b": counters},
-		Requests: []tunnel.Request{{Pod: "x", Route: "a", Method: "GET", Path: "/" + strings.Repeat("x", 5000)}, {Route: "b", Path: "/forged"}, {Path: "/unmatched"}},
+		Requests: []tunnel.Request{{Number: 7, Pod: "x", Route: "a", Method: "GET", Path: "/" + strings.Repeat("x", 5000)}, {Route: "b", Path: "/forged"}, {Path: "/unmatched"}},
 	})()
 	defer send(two, tunnel.Report{Routes: map[string]tunnel.Counters{"b": counters}, Requests: []tunnel.Request{{Route: "b", Path: "/bob"}}})()
 	paths := func(c *client) string {
@@ -653,7 +653,7 @@ func TestReports(t *testing.T) {
 				all = append(all, fmt.Sprintf("%s %s %d", r.Pod, id, n.Matched))
 			}
 			for _, q := range r.Requests {
-				all = append(all, fmt.Sprintf("%s %s%.3s %d", r.Pod, q.Pod, q.Path, len(q.Path)))
+				all = append(all, fmt.Sprintf("%s %d %s%.3s %d", r.Pod, q.Number, q.Pod, q.Path, len(q.Path)))
 			}
 		}
 		slices.Sort(all)
@@ -663,8 +663,8 @@ func TestReports(t *testing.T) {
 		client *client
 		want   string
 	}{
-		"alice": {alice, "p1 a 2; p1 shop/web-1/xx 256"},
-		"bob":   {bob, "p2 b 2; p2 shop/web-2/bo 4"},
+		"alice": {alice, "p1 7 shop/web-1/xx 256; p1 a 2"},
+		"bob":   {bob, "p2 0 shop/web-2/bo 4; p2 b 2"},
 	} {
 		eventually(t, 10*time.Second, name+" gets "+tc.want, func() bool { return paths(tc.client) == tc.want })
 	}

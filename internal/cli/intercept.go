@@ -215,13 +215,16 @@ func (i *runningIntercept) show() {
 const maxLines = 10
 
 func (i *runningIntercept) report(r tunnel.Report) {
-	i.state.Add(&r)
+	more := i.state.Add(&r)
 	if i.plugin.terminal != nil {
 		return
 	}
-	if more := len(r.Requests) - maxLines; more > 0 {
-		i.display.PrintLine(strconv.Itoa(more) + " more since the last lines, not shown")
-		r.Requests = r.Requests[more:]
+	if n := len(r.Requests) - maxLines; n > 0 {
+		more += uint64(n)
+		r.Requests = r.Requests[n:]
+	}
+	if more > 0 {
+		i.display.PrintLine(strconv.FormatUint(more, 10) + " more since the last lines, not shown")
 	}
 	for _, request := range r.Requests {
 		i.display.PrintLine(intercept.RequestLine(request))

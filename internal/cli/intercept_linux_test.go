@@ -395,7 +395,7 @@ func TestIntercept(t *testing.T) {
 	}
 	line, err := json.Marshal(tunnel.Report{
 		Routes:   map[string]tunnel.Counters{"uid-1": {Matched: 7, Passed: 2, BytesToClient: 1024}},
-		Requests: []tunnel.Request{{Time: time.Now(), Route: "uid-1", Method: "GET", Path: "/api/x\x1b[2J", Status: 201, Client: true}},
+		Requests: []tunnel.Request{{Time: time.Now(), Number: 42, Route: "uid-1", Method: "GET", Path: "/api/x\x1b[2J", Status: 201, Client: true}},
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -409,6 +409,7 @@ func TestIntercept(t *testing.T) {
 		t.Fatal(err)
 	}
 	_ = response.Body.Close()
+	r.errOut.await(t, "41 more since the last lines, not shown")
 	r.errOut.await(t, "web-1  GET /api/x [2J  201  by you")
 	r.errOut.await(t, "web-1 on n1: Active, 7 requests, 1.0 KiB, 0 failed")
 

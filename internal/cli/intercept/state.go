@@ -36,6 +36,9 @@ type State struct {
 	// gone are the last entries of Pods that the status lists no more, by UID.
 	gone     map[string]v1alpha1.InterceptPod
 	requests []tunnel.Request // in the order of time
+	// last is the number of each Pod's newest request, by UID. omitted requests came to this machine, but are in no report.
+	last    map[string]uint64
+	omitted uint64
 	// tunnel is why it is not connected, and tunnelSince is when that was first shown.
 	tunnel      error
 	tunnelSince time.Time
@@ -53,7 +56,7 @@ const shownLoss = time.Second
 func NewState(o *v1alpha1.InterceptRequest, now time.Time) *State {
 	return &State{
 		object: o, since: now, counters: map[string]tunnel.Counters{},
-		traffic: map[string]*Traffic{}, unlisted: map[string]*Traffic{}, gone: map[string]v1alpha1.InterceptPod{},
+		traffic: map[string]*Traffic{}, unlisted: map[string]*Traffic{}, gone: map[string]v1alpha1.InterceptPod{}, last: map[string]uint64{},
 	}
 }
 
@@ -164,17 +167,39 @@ func (s *State) SetEnded(text, final string) {
 	s.ending, s.ended, s.final = text, true, final
 }
 
-// Add adds a Report.
-func (s *State) Add(r *tunnel.Report) {
+// Add adds a Report. It returns how many requests were left out of the Reports since the one before of this Pod.
+func (s *State) Add(r *tunnel.Report) (omitted uint64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	_, known := s.counters[r.Pod]
 	if c, ok := r.Routes[string(s.object.UID)]; ok && len(r.Pod) <= maxUID && (known || len(s.counters) < maxPods) {
 		s.counters[r.Pod] = c
 	}
+	if last, known := s.last[r.Pod]; len(r.Pod) <= maxUID && (known || len(s.last) < maxPods) {
+		s.last[r.Pod], omitted = gaps(last, r.Requests)
+		s.omitted += omitted
+	}
 	s.requests = append(s.requests, r.Requests...)
 	slices.SortStableFunc(s.requests, func(a, b tunnel.Request) int { return a.Time.Compare(b.Time) }) // each Pod has a Report of its own
 	s.requests = slices.Clone(s.requests[max(0, len(s.requests)-shownRequests):])
+	return omitted
+}
+
+// gaps counts the requests of a Pod that are missing between those after the last one, and returns the new last one. The numbers of a new
+// carrier begin at 1.
+func gaps(last uint64, requests []tunnel.Request) (newest, missing uint64) {
+	for i := range requests {
+		n := requests[i].Number
+		switch {
+		case n == 0: // an older carrier or Stowaway
+			continue
+		case n <= last:
+			last = 0
+		}
+		missing += n - last - 1
+		last = n
+	}
+	return last, missing
 }
 
 // View returns what to show. requests says whether the last requests are part of it.
@@ -194,6 +219,9 @@ func (s *State) View(now time.Time, requests bool) live.View {
 		}
 		if overlaps > 0 {
 			v.Notes = append(v.Notes, requestsText(overlaps)+" matched, but an older InterceptRequest took them")
+		}
+		if s.omitted > 0 {
+			v.Notes = append(v.Notes, requestsText(s.omitted)+" by you came too fast for the list")
 		}
 		for _, r := range slices.Backward(s.requests) {
 			v.Log = append(v.Log, r.Time.Local().Format(time.TimeOnly)+"  "+RequestLine(r))

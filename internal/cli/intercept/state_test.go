@@ -184,6 +184,40 @@ func TestOrderOfRequests(t *testing.T) {
 	}
 }
 
+// TestMissingRequests: the view counts the requests that are in no report.
+func TestMissingRequests(t *testing.T) {
+	s := NewState(&v1alpha1.InterceptRequest{}, time.Unix(0, 0))
+	for i, tc := range []struct {
+		pod     string
+		numbers []uint64
+		want    uint64
+	}{
+		{"p1", []uint64{3, 4}, 2},
+		{"p1", nil, 0},
+		{"p1", []uint64{5, 7, 10}, 3},
+		{"p2", []uint64{1}, 0},
+		{"p1", []uint64{0}, 0}, // of a carrier that does not number them
+		{"p1", []uint64{2}, 1}, // of a new carrier
+	} {
+		r := &tunnel.Report{Pod: tc.pod}
+		for _, n := range tc.numbers {
+			r.Requests = append(r.Requests, tunnel.Request{Number: n})
+		}
+		if got := s.Add(r); got != tc.want {
+			t.Errorf("step %d: %d are missing, want %d", i, got, tc.want)
+		}
+	}
+	if diff := cmp.Diff([]string{"6 requests by you came too fast for the list"}, s.View(time.Unix(0, 0), true).Notes); diff != "" {
+		t.Errorf("notes (-want +got):\n%s", diff)
+	}
+	for n := range 2 * maxPods {
+		s.Add(&tunnel.Report{Pod: fmt.Sprint("pod", n), Requests: []tunnel.Request{{Number: 1}}})
+	}
+	if s.Add(&tunnel.Report{Pod: strings.Repeat("x", maxUID+1), Requests: []tunnel.Request{{Number: 1}}}); len(s.last) != maxPods {
+		t.Errorf("numbers of %d Pods, want %d", len(s.last), maxPods)
+	}
+}
+
 // TestDials: each stream says whether the developer's process takes it, and a refused one counts.
 func TestDials(t *testing.T) {
 	traffic, dialed := &Traffic{}, []bool{}

@@ -101,7 +101,7 @@ type Report struct {
 	Pod string `json:"pod"`
 	// Routes has the counters of each route by ID.
 	Routes map[string]Counters `json:"routes,omitempty"`
-	// Requests that ended since the last report, the newest last, at most MaxRequests.
+	// Requests of clients that ended since the last report, the newest last, at most MaxRequests. Others are left out.
 	Requests []Request `json:"requests,omitempty"`
 	// Steered has the ports whose connections the carrier gets now.
 	Steered []uint16 `json:"steered,omitempty"`
@@ -122,4 +122,7 @@ type Request struct {
 	Status int `json:"status"`
 	// Client reports that the client answered, and not the app.
 	Client bool `json:"client"`
+	// Number counts the requests of the route to its client since the carrier started, from 1, so that a gap shows those that were left out.
+	// It is 0 if the carrier or Stowaway is older.
+	Number uint64 `json:"number,omitempty"`
 }
