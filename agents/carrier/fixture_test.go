@@ -39,6 +39,8 @@ type fakePod struct {
 	fail   error
 	// deaf: the app does not listen.
 	deaf bool
+	// onDial, if set, is called before the carrier gets a connection to the app.
+	onDial func()
 }
 
 type steering struct {
@@ -74,10 +76,14 @@ func (p *fakePod) steered() []steering {
 func (p *fakePod) Dial(ctx context.Context, to netip.AddrPort) (*net.TCPConn, error) {
 	p.mu.Lock()
 	p.dialed = append(p.dialed, to)
+	onDial := p.onDial
 	p.mu.Unlock()
 	c, err := (&net.Dialer{}).DialContext(ctx, "tcp", p.app)
 	if err != nil {
 		return nil, err
+	}
+	if onDial != nil {
+		onDial()
 	}
 	return c.(*net.TCPConn), nil
 }

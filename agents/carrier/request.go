@@ -29,16 +29,28 @@ func (c *conn) request() bool {
 		r.failed.Add(1)
 	}
 	p.passed()
+	return c.sendToApp(n, &rest)
+}
+
+// sendToApp sends a request whose first n bytes are here to the app.
+func (c *conn) sendToApp(n int, rest *body) bool {
 	for {
+		c.mu.Lock()
+		fresh := c.app == nil
+		c.mu.Unlock()
 		up := c.useApp()
 		if up == nil {
 			return false
 		}
 		if c.send(up, n, rest.done()) {
-			return c.sendBody(up, &rest)
+			return c.sendBody(up, rest)
 		}
-		if c.over() {
+		switch {
+		case c.over():
 			return c.settle()
+		case fresh: // the app takes no request, and another connection would end in the same way
+			c.close(true)
+			return false
 		}
 	}
 }
