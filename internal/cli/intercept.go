@@ -8,6 +8,7 @@ import (
 	"io"
 	"net"
 	"os/signal"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -17,6 +18,8 @@ import (
 
 	"github.com/spf13/cobra"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -279,9 +282,22 @@ func (i *runningIntercept) keepTunnel(ctx context.Context) error {
 
 // watch reads the InterceptRequest until it has ended. It calls ready when Stowaway's key is known.
 func (i *runningIntercept) watch(ctx context.Context, end context.CancelCauseFunc, ready func()) {
+	said, refusals := map[string]bool{}, 0
 	for ctx.Err() == nil {
-		if err := i.watchOnce(ctx, end, ready); err != nil && ctx.Err() == nil {
-			i.display.PrintLine("Reading the InterceptRequest failed, the intercept goes on: " + describe(err))
+		read, err := i.watchOnce(ctx, end, ready)
+		connected := i.state.Connected()
+		if err == nil {
+			clear(said)
+		} else if ctx.Err() == nil {
+			i.sayUnread(said, err, connected)
+		}
+		if !read && !connected && apierrors.IsForbidden(err) {
+			refusals++
+		} else {
+			refusals = 0
+		}
+		if refusals == intercept.MaxRefusals { // nothing would ever tell the end
+			end(fmt.Errorf("this machine is not connected, and you may no longer read the InterceptRequest: %s", explain(err)))
 		}
 		select {
 		case <-ctx.Done():
@@ -290,36 +306,63 @@ func (i *runningIntercept) watch(ctx context.Context, end context.CancelCauseFun
 	}
 }
 
-func (i *runningIntercept) watchOnce(ctx context.Context, end context.CancelCauseFunc, ready func()) error {
+// localPort is what differs between two errors of connections.
+var localPort = regexp.MustCompile(`:[0-9]+->`)
+
+// sayUnread prints why the InterceptRequest cannot be read, if it was not said since that was last possible.
+func (i *runningIntercept) sayUnread(said map[string]bool, err error, connected bool) {
+	line := "Reading the InterceptRequest failed, the intercept goes on: " + describe(err)
+	if !connected {
+		line = "Reading the InterceptRequest failed. This machine is not connected, so the app answers: " + describe(err)
+	}
+	if same := localPort.ReplaceAllString(line, "->"); !said[same] {
+		said[same] = true
+		i.display.PrintLine(line)
+	}
+}
+
+// watchOnce reads the InterceptRequest, and then its changes. It reports whether the first was possible.
+func (i *runningIntercept) watchOnce(ctx context.Context, end context.CancelCauseFunc, ready func()) (read bool, err error) {
 	key := client.ObjectKeyFromObject(i.object)
 	var now v1alpha1.InterceptRequest
-	err := i.conn.client.Get(ctx, key, &now)
+	err = i.conn.client.Get(ctx, key, &now)
 	if apierrors.IsNotFound(err) {
 		end(errDeleted)
-		return nil
+		return true, nil
 	}
 	if err != nil {
-		return fmt.Errorf("read the InterceptRequest: %w", err)
+		return false, fmt.Errorf("read the InterceptRequest: %w", err)
 	}
 	i.observe(&now, end, ready)
-	w, err := i.conn.client.Watch(ctx, &v1alpha1.InterceptRequestList{}, client.InNamespace(key.Namespace),
-		client.MatchingFields{"metadata.name": key.Name})
+	// From this version on: without it, a deletion between the two requests would never be told.
+	w, err := i.conn.client.Watch(ctx, &v1alpha1.InterceptRequestList{}, client.InNamespace(key.Namespace), &client.ListOptions{
+		FieldSelector: fields.OneTermEqualSelector("metadata.name", key.Name), Raw: &metav1.ListOptions{ResourceVersion: now.ResourceVersion},
+	})
 	if err != nil {
-		return fmt.Errorf("watch the InterceptRequest: %w", err)
+		return true, unlessExpired(fmt.Errorf("watch the InterceptRequest: %w", err))
 	}
 	defer w.Stop()
 	for event := range w.ResultChan() {
 		o, ok := event.Object.(*v1alpha1.InterceptRequest)
 		switch {
 		case !ok:
-			return apierrors.FromObject(event.Object)
+			return true, unlessExpired(apierrors.FromObject(event.Object))
 		case event.Type == "DELETED":
 			end(errDeleted)
-			return nil
+			return true, nil
 		}
 		i.observe(o, end, ready)
 	}
-	return nil
+	return true, nil
+}
+
+// unlessExpired returns nil if the API server has forgotten the version to watch from, as it does of an object that has not changed for
+// long. The object is then read again.
+func unlessExpired(err error) error {
+	if apierrors.IsResourceExpired(err) || apierrors.IsGone(err) {
+		return nil
+	}
+	return err
 }
 
 func (i *runningIntercept) observe(o *v1alpha1.InterceptRequest, end context.CancelCauseFunc, ready func()) {

@@ -5,16 +5,19 @@ import (
 	"context"
 	"crypto/tls"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"log"
 	"log/slog"
+	"maps"
 	"net"
 	"net/http"
 	"net/http/httptest"
 	"net/http/httputil"
 	"net/url"
 	"os"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -24,9 +27,11 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/utils/clock"
 
 	"github.com/sonde-operator/sonde/agents/stowaway"
 	"github.com/sonde-operator/sonde/api/v1alpha1"
+	"github.com/sonde-operator/sonde/internal/cli/live"
 	"github.com/sonde-operator/sonde/internal/cli/report"
 	"github.com/sonde-operator/sonde/internal/restriction"
 	"github.com/sonde-operator/sonde/internal/wire/tunnel"
@@ -45,6 +50,12 @@ type interceptCluster struct {
 	refuse   error // answers requests to create
 	proxyErr error // answers services/proxy
 	noDelete bool
+	// getErr answers reads of one object. afterGet is called after one, with the lock.
+	getErr   error
+	noWatch  bool // ends watches
+	afterGet func()
+	// gone are deleted objects, for watches from a version before.
+	gone map[string]*v1alpha1.InterceptRequest
 	// mutate changes the object before it exists, as a webhook does.
 	mutate func(*v1alpha1.InterceptRequest)
 	// onCreate changes the new object, as the operator does.
@@ -273,6 +284,13 @@ var interceptResource = schema.GroupResource{Group: "monitoring.openshift.tpg", 
 func (c *interceptCluster) get(w http.ResponseWriter, r *http.Request) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	if c.afterGet != nil {
+		defer c.afterGet()
+	}
+	if c.getErr != nil {
+		answerError(w, c.getErr)
+		return
+	}
 	if o := c.objects[r.PathValue("name")]; o != nil {
 		answerJSON(w, http.StatusOK, o)
 		return
@@ -309,10 +327,23 @@ func (c *interceptCluster) list(w http.ResponseWriter, r *http.Request) {
 	}
 	w.Header().Set("Content-Type", "application/json")
 	var last *v1alpha1.InterceptRequest
+	from := r.URL.Query().Get("resourceVersion")
 	for {
 		c.mu.Lock()
 		o, changed := c.objects[name], c.changed
+		if c.noWatch {
+			c.mu.Unlock()
+			return
+		}
+		if last == nil && from != "" {
+			last = c.gone[name]
+		}
 		c.mu.Unlock()
+		if o == nil && last == nil { // a watch from now on
+			w.(http.Flusher).Flush()
+			<-r.Context().Done()
+			return
+		}
 		if o == nil {
 			_ = json.NewEncoder(w).Encode(map[string]any{"type": "DELETED", "object": last})
 			return
@@ -544,6 +575,63 @@ func TestInterceptEnds(t *testing.T) {
 				t.Errorf("%d InterceptRequests are left, want %d", got, tc.wantLeft)
 			}
 		})
+	}
+}
+
+// TestInterceptDeletedBeforeItsWatch deletes the InterceptRequest after the plugin has read it, and before it watches it.
+func TestInterceptDeletedBeforeItsWatch(t *testing.T) {
+	c := newInterceptCluster(t)
+	c.afterGet = func() {
+		c.gone = maps.Clone(c.objects)
+		clear(c.objects)
+		c.change(nil)
+	}
+	r := c.start("intercept", "web", "--port", "8080", "--to", echoServer(t))
+	r.await(t, report.ExitOK)
+	r.errOut.await(t, "Ended: the InterceptRequest was deleted")
+}
+
+// TestInterceptUnreadable takes the user's rights while their machine is not connected. Then nothing else would tell the end.
+func TestInterceptUnreadable(t *testing.T) {
+	c := newInterceptCluster(t)
+	r := c.start("intercept", "web", "--port", "8080", "--to", echoServer(t))
+	r.errOut.await(t, "web-1 on n1: Active")
+	c.say(c.peer(c.carrier), "hello")
+	c.mu.Lock()
+	c.getErr = apierrors.NewForbidden(interceptResource, "web-x7k2p", fmt.Errorf(`User "alice" cannot get resource`))
+	c.proxyErr, c.noWatch = apierrors.NewServiceUnavailable("no endpoints"), true
+	c.change(nil)
+	c.mu.Unlock()
+	c.cutTunnels()
+	r.await(t, report.ExitError)
+	for _, want := range []string{
+		"Lost: this machine is not connected", "This machine is not connected, so the app answers: ",
+		"error: this machine is not connected, and you may no longer read the InterceptRequest: Error from server (Forbidden)",
+	} {
+		if got := strings.Count(r.errOut.String(), want); got != 1 {
+			t.Errorf("%q is %d times in\n%s", want, got, r.errOut)
+		}
+	}
+}
+
+// TestSayUnread: an error that lasts is said once, also if its text has the ports of this machine.
+func TestSayUnread(t *testing.T) {
+	out, said := newOutput(), map[string]bool{}
+	i := &runningIntercept{display: live.NewPlain(out, clock.RealClock{})}
+	for _, port := range []string{"50001", "50002", "50003"} {
+		i.sayUnread(said, errors.New("read udp 10.0.0.5:"+port+"->10.0.0.1:53: i/o timeout"), false)
+	}
+	i.sayUnread(said, errors.New("network is unreachable"), false)
+	i.sayUnread(said, errors.New("network is unreachable"), true)
+	i.sayUnread(said, errors.New("network is unreachable"), false)
+	got := strings.Split(strings.TrimSpace(out.String()), "\n")
+	want := []string{
+		"This machine is not connected, so the app answers: error: read udp 10.0.0.5:50001->10.0.0.1:53: i/o timeout",
+		"This machine is not connected, so the app answers: error: network is unreachable",
+		"Reading the InterceptRequest failed, the intercept goes on: error: network is unreachable",
+	}
+	if len(got) != len(want) || !slices.EqualFunc(got, want, strings.HasSuffix) {
+		t.Errorf("said\n%s", out)
 	}
 }
 

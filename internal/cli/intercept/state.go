@@ -2,6 +2,7 @@ package intercept
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -39,10 +40,13 @@ type State struct {
 	// last is the number of each Pod's newest request, by UID. omitted requests came to this machine, but are in no report.
 	last    map[string]uint64
 	omitted uint64
-	// tunnel is why it is not connected, and tunnelSince is when that was first shown.
-	tunnel      error
-	tunnelSince time.Time
-	refused     string
+	// tunnel is why it is, or was, not connected. tunnelSince and connectedSince are when View first saw the one and the other. lost: View
+	// shows the loss.
+	connected                   bool
+	tunnel                      error
+	tunnelSince, connectedSince time.Time
+	lost                        bool
+	refused                     string
 	// ending is shown in place of the phase, and final in place of all messages after the end.
 	ending string
 	ended  bool
@@ -135,9 +139,39 @@ func (s *State) StowawayNamespace() string {
 func (s *State) SetTunnel(err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.tunnel = err
-	if err == nil {
+	if s.connected && !errors.Is(err, errNotKnown) {
 		s.tunnelSince = time.Time{}
+	}
+	s.connected, s.connectedSince = err == nil, time.Time{}
+	if err != nil {
+		s.tunnel = err
+	}
+}
+
+// Connected reports whether the tunnel is connected.
+func (s *State) Connected() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.connected && !s.lost
+}
+
+// observeTunnel sets whether the loss of the tunnel is shown. If Stowaway does not know the intercept, each new connection ends at once, so
+// it must last to end the loss.
+func (s *State) observeTunnel(now time.Time) {
+	switch {
+	case !s.connected && s.tunnel == nil: // it was never tried
+	case !s.connected:
+		if s.tunnelSince.IsZero() {
+			s.tunnelSince = now
+		}
+		s.lost = now.Sub(s.tunnelSince) >= shownLoss
+	default:
+		if s.connectedSince.IsZero() {
+			s.connectedSince = now
+		}
+		if !s.lost || !errors.Is(s.tunnel, errNotKnown) || now.Sub(s.connectedSince) >= settled {
+			s.lost, s.tunnel, s.tunnelSince = false, nil, time.Time{}
+		}
 	}
 }
 
@@ -207,12 +241,13 @@ func (s *State) View(now time.Time, requests bool) live.View {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	o := s.object
+	s.observeTunnel(now)
 	v := live.View{
 		Title:  fmt.Sprintf("%s/%s (%s to %s)", o.Namespace, o.Name, Target(o), Address(o)),
 		Status: s.status(), Clock: now.Sub(s.since).Truncate(time.Second).String(), Unit: live.Requests,
 	}
 	passed, overlaps := s.addPods(&v)
-	v.Notes = append(s.problems(now), v.Notes...)
+	v.Notes = append(s.problems(), v.Notes...)
 	if requests {
 		if passed > 0 {
 			v.Notes = append(v.Notes, requestsText(passed)+" went to the app")
@@ -296,7 +331,7 @@ func (s *State) row(p *v1alpha1.InterceptPod) live.Pod {
 	switch {
 	case s.ended:
 		row.State = "Ended"
-	case p.Active:
+	case p.Active && !s.lost:
 		row.State = "Active"
 	}
 	return row
@@ -318,7 +353,11 @@ func (s *State) status() string {
 		return s.ending
 	}
 	phase := string(cmp.Or(s.object.Status.Phase, v1alpha1.InterceptPending))
-	if s.object.Status.Phase == v1alpha1.InterceptActive {
+	switch {
+	case s.object.Status.Phase != v1alpha1.InterceptActive:
+	case s.lost: // the phase is older
+		return string(v1alpha1.InterceptLost) + ": this machine is not connected"
+	default:
 		return phase
 	}
 	for _, c := range s.object.Status.Conditions {
@@ -330,7 +369,7 @@ func (s *State) status() string {
 }
 
 // problems are the messages of conditions that do not hold, and of both ends of the tunnel.
-func (s *State) problems(now time.Time) []string {
+func (s *State) problems() []string {
 	if s.final != "" {
 		return []string{s.final}
 	}
@@ -343,10 +382,7 @@ func (s *State) problems(now time.Time) []string {
 			notes = append(notes, m)
 		}
 	}
-	if s.tunnel != nil && s.tunnelSince.IsZero() {
-		s.tunnelSince = now
-	}
-	if s.tunnel != nil && now.Sub(s.tunnelSince) >= shownLoss {
+	if s.lost {
 		notes = append(notes, strings.ReplaceAll(s.tunnel.Error(), "\n", ". ")+"; connecting again")
 	}
 	if s.refused != "" {

@@ -168,6 +168,46 @@ func TestNotes(t *testing.T) {
 	want("Pods with the same message", "2 Pods: full", "web-2: slow")
 }
 
+// TestLostTunnel: while this machine is not connected, nothing is shown as active, although the status may not say so yet.
+func TestLostTunnel(t *testing.T) {
+	o := &v1alpha1.InterceptRequest{Status: v1alpha1.InterceptRequestStatus{Phase: v1alpha1.InterceptActive}}
+	o.Status.Pods = []v1alpha1.InterceptPod{{Name: "web-1", UID: "u1", Active: true}}
+	now := time.Unix(0, 0)
+	s := NewState(o, now)
+	const active, lost = "Active, web-1 Active", "Lost: this machine is not connected, web-1 Waiting"
+	for _, step := range []struct {
+		name   string
+		after  time.Duration
+		tunnel []error
+		want   string
+		// connected is the answer of Connected.
+		connected bool
+	}{
+		{name: "before the first connection", want: active},
+		{name: "connected", tunnel: []error{nil}, want: active, connected: true},
+		{name: "it has just ended", tunnel: []error{errLost}, want: active},
+		{name: "it is still lost", after: shownLoss, tunnel: []error{errors.New("no route")}, want: lost},
+		{name: "connected again", tunnel: []error{nil}, want: active, connected: true},
+		{name: "a short loss", tunnel: []error{errLost, nil}, want: active, connected: true},
+		{name: "lost again", after: time.Hour, tunnel: []error{errLost}, want: active},
+		{name: "Stowaway does not know the intercept", after: shownLoss, tunnel: []error{nil, errNotKnown}, want: lost},
+		{name: "nor later", after: shownLoss, tunnel: []error{nil, errNotKnown}, want: lost},
+		{name: "a connection that may end at once", tunnel: []error{nil}, want: lost},
+		{name: "it did", tunnel: []error{errNotKnown}, want: lost},
+		{name: "another", after: time.Minute, tunnel: []error{nil}, want: lost},
+		{name: "it lasts", after: settled, want: active, connected: true},
+	} {
+		now = now.Add(step.after)
+		for _, err := range step.tunnel {
+			s.SetTunnel(err)
+		}
+		v := s.View(now, true)
+		if got := v.Status + ", " + v.Pods[0].Name + " " + v.Pods[0].State; got != step.want || s.Connected() != step.connected {
+			t.Errorf("%s: %s, connected: %t; want %s, %t", step.name, got, s.Connected(), step.want, step.connected)
+		}
+	}
+}
+
 // TestOrderOfRequests: the list is in the order of time, although each Pod reports its own requests.
 func TestOrderOfRequests(t *testing.T) {
 	s := NewState(&v1alpha1.InterceptRequest{}, time.Unix(0, 0))

@@ -36,9 +36,9 @@ var (
 // settled is how long a connection must last to have been good: Stowaway refuses a key after the client's part of the handshake.
 const settled = time.Second
 
-// maxRefusals in a row end the tunnel. One may be temporary: an API server that has just started may not know all rights, and a plugin for
+// MaxRefusals in a row are believed. One may be temporary: an API server that has just started may not know all rights, and a plugin for
 // credentials may replace an expired token only after it was refused.
-const maxRefusals = 3
+const MaxRefusals = 3
 
 // Run connects again and again until ctx ends, or more tries would be refused, too. Then it returns the refusal.
 func (t *Tunnel) Run(ctx context.Context) error {
@@ -63,7 +63,7 @@ func (t *Tunnel) Run(ctx context.Context) error {
 		} else {
 			refusals = 0
 		}
-		if refusals == maxRefusals {
+		if refusals == MaxRefusals {
 			return err
 		}
 		t.OnChange(err)
