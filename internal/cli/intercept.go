@@ -164,14 +164,12 @@ func (i *runningIntercept) run(ctx context.Context) error {
 	i.local = &intercept.Local{
 		Route: string(i.object.UID), Address: intercept.Address(i.object), OnReport: i.report, OnDial: i.dialed, TrafficOf: i.state.TrafficOf,
 	}
-	i.show()
-	if err := i.local.Check(ctx); err != nil {
-		i.display.PrintLine(fmt.Sprintf("Warning: %v. Start your process; until then the app answers, if it listens", err))
-	}
-	err := i.follow(ctx)
+	var parts sync.WaitGroup
+	err := i.follow(ctx, &parts)
 	i.state.SetEnding("Ending")
-	i.show()
+	parts.Go(i.show)
 	derr := i.remove(ctx, errors.Is(err, errDeleted))
+	parts.Wait() // for ever, if nobody reads the output and it is full
 	i.state.SetEnded(endOf(err, derr))
 	i.show()
 	i.display.Close()
@@ -234,11 +232,10 @@ func (i *runningIntercept) report(r tunnel.Report) {
 	}
 }
 
-// follow keeps the tunnel and the display until the intercept ends. It returns why.
-func (i *runningIntercept) follow(ctx context.Context) error {
+// follow keeps the tunnel and the display until the intercept ends. It returns why, and does not wait for the parts: those that print may
+// not end before somebody reads the output.
+func (i *runningIntercept) follow(ctx context.Context, parts *sync.WaitGroup) error {
 	ctx, end := context.WithCancelCause(ctx)
-	var parts sync.WaitGroup
-	defer parts.Wait()
 	defer end(nil)
 	ready := make(chan struct{})
 	parts.Go(func() { i.watch(ctx, end, sync.OnceFunc(func() { close(ready) })) })
@@ -251,15 +248,26 @@ func (i *runningIntercept) follow(ctx context.Context) error {
 		case <-ctx.Done():
 		}
 	})
+	parts.Go(func() { i.keepShowing(ctx) })
+	select {
+	case <-i.interrupted:
+		return errStopped
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}
+
+func (i *runningIntercept) keepShowing(ctx context.Context) {
+	i.show()
+	if err := i.local.Check(ctx); err != nil && ctx.Err() == nil {
+		i.display.PrintLine(fmt.Sprintf("Warning: %v. Start your process; until then the app answers, if it listens", err))
+	}
 	ticker := i.plugin.clock.NewTicker(refresh)
 	defer ticker.Stop()
 	for {
 		select {
-		case <-i.interrupted:
-			i.interrupted = nil
-			end(errStopped)
 		case <-ctx.Done():
-			return context.Cause(ctx)
+			return
 		case <-ticker.C():
 			i.show()
 		}

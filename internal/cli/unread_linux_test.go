@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/sonde-operator/sonde/api/v1alpha1"
 	"github.com/sonde-operator/sonde/internal/cli/report"
 )
 
@@ -78,4 +79,38 @@ func TestInterceptEndsWithTheReaderOfItsOutput(t *testing.T) {
 	if !signal.Ignored(syscall.SIGPIPE) {
 		t.Error("SIGPIPE ends the plugin before it has deleted the InterceptRequest")
 	}
+}
+
+// stuckFrom is an output that nobody reads any more once it has a text, until read is closed.
+type stuckFrom struct {
+	*output
+	text string
+	read chan struct{}
+}
+
+func (s stuckFrom) Write(b []byte) (int, error) {
+	if strings.Contains(s.String(), s.text) {
+		<-s.read
+	}
+	return s.output.Write(b)
+}
+
+// TestInterceptEndsWithAFullOutput: a Ctrl-C ends the intercept although nobody reads the output, as after Ctrl-S on a terminal.
+func TestInterceptEndsWithAFullOutput(t *testing.T) {
+	c := newInterceptCluster(t)
+	read := make(chan struct{})
+	r := startWith(t, &apiServer{url: c.url}, func(o *Options) { o.Streams.ErrOut = stuckFrom{o.Streams.ErrOut.(*output), "Active", read} },
+		"intercept", "deploy/web", "--port", "8080", "--to", echoServer(t))
+	r.errOut.await(t, "Active")
+	c.later(func(o *v1alpha1.InterceptRequest) { o.Status.Pods[0].Message = "a new line" })
+	time.Sleep(2 * refresh) // until the plugin writes it
+	r.signals <- os.Interrupt
+	for end := time.Now().Add(10 * time.Second); c.left() != 0 && time.Now().Before(end); time.Sleep(10 * time.Millisecond) {
+	}
+	if c.left() != 0 {
+		t.Error("the InterceptRequest is still there")
+	}
+	close(read)
+	r.await(t, report.ExitOK)
+	r.errOut.await(t, "Ended: the app answers")
 }
