@@ -409,34 +409,45 @@ func (i *runningIntercept) remove(ctx context.Context, gone bool) error {
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), cleanup)
 	defer cancel()
-	err := removeIntercept(ctx, i.conn.client, i.object)
+	there, err := removeIntercept(ctx, i.conn.client, i.object)
 	if err == nil {
 		return nil
 	}
-	who := "To delete it"
+	state, who := "may still be there", "To delete it"
+	if there {
+		state = "is still there"
+	}
 	if apierrors.IsForbidden(err) {
 		who = "If you have lost your rights in the namespace, a user with the role edit can delete it"
 	}
 	// The text of the error, because explain would print nothing else.
-	return fmt.Errorf("the InterceptRequest is still there, and intercepts nothing, because this client is gone: %s\n%s:\n  %s",
-		explain(err), who, i.plugin.commandLine("down "+i.object.Name, i.object.Namespace))
+	return fmt.Errorf("the InterceptRequest %s. It intercepts nothing, because this client is gone: %s\n%s:\n  %s",
+		state, explain(err), who, i.plugin.commandLine("down "+i.object.Name, i.object.Namespace))
 }
 
-// removeIntercept deletes this InterceptRequest, not another one of its name, and waits until it is gone.
-func removeIntercept(ctx context.Context, c client.Client, o *v1alpha1.InterceptRequest) error {
+// removeIntercept deletes this InterceptRequest, not another one of its name, and waits until it is gone. If it fails, there says that the
+// InterceptRequest was read after its deletion; otherwise that is not known.
+func removeIntercept(ctx context.Context, c client.Client, o *v1alpha1.InterceptRequest) (there bool, err error) {
 	uid := o.UID
-	err := c.Delete(ctx, &v1alpha1.InterceptRequest{ObjectMeta: o.ObjectMeta}, client.Preconditions{UID: &uid})
-	for ; err == nil || apierrors.IsConflict(err); err = waitShort(ctx) {
+	err = c.Delete(ctx, &v1alpha1.InterceptRequest{ObjectMeta: o.ObjectMeta}, client.Preconditions{UID: &uid})
+	if apierrors.IsNotFound(err) {
+		return false, nil
+	}
+	for {
 		var now v1alpha1.InterceptRequest
 		gerr := c.Get(ctx, types.NamespacedName{Namespace: o.Namespace, Name: o.Name}, &now)
-		if apierrors.IsNotFound(gerr) || gerr == nil && now.UID != uid {
-			return nil
+		switch {
+		case apierrors.IsNotFound(gerr), gerr == nil && now.UID != uid:
+			return false, nil
+		case err != nil && !apierrors.IsConflict(err):
+			return gerr == nil, err
+		case gerr != nil:
+			return false, gerr
 		}
-		if gerr != nil {
-			return gerr
+		if err := waitShort(ctx); err != nil {
+			return true, err
 		}
 	}
-	return client.IgnoreNotFound(err)
 }
 
 func waitShort(ctx context.Context) error {

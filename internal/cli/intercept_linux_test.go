@@ -50,6 +50,8 @@ type interceptCluster struct {
 	refuse   error // answers requests to create
 	proxyErr error // answers services/proxy
 	noDelete bool
+	// lost is a method of HTTP: requests are carried out, and get no answer.
+	lost string
 	// getErr answers reads of one object. afterGet is called after one, with the lock.
 	getErr   error
 	noWatch  bool // ends watches
@@ -307,6 +309,9 @@ func (c *interceptCluster) remove(w http.ResponseWriter, r *http.Request) {
 	}
 	delete(c.objects, r.PathValue("name"))
 	c.change(nil)
+	if c.lost == r.Method {
+		panic(http.ErrAbortHandler)
+	}
 	answerJSON(w, http.StatusOK, metav1.Status{TypeMeta: metav1.TypeMeta{Kind: "Status", APIVersion: "v1"}, Status: metav1.StatusSuccess})
 }
 
@@ -504,7 +509,21 @@ func TestInterceptEnds(t *testing.T) {
 		"cannot be deleted": {
 			prepare: func(c *interceptCluster) { c.noDelete = true }, await: "Active",
 			act: func(_ *interceptCluster, r *run) { r.signals <- os.Interrupt }, wantCode: 1, wantLeft: 1,
-			want: []string{"not today", "a user with the role edit can delete it:\n  kubectl sonde down"},
+			want: []string{"the InterceptRequest is still there", "not today", "a user with the role edit can delete it:\n  kubectl sonde down"},
+		},
+		"cannot be deleted or read": {
+			prepare: func(c *interceptCluster) { c.noDelete = true }, await: "Active",
+			act: func(c *interceptCluster, r *run) {
+				c.mu.Lock()
+				c.getErr = apierrors.NewInternalError(fmt.Errorf("no etcd"))
+				c.mu.Unlock()
+				r.signals <- os.Interrupt
+			},
+			wantCode: 1, wantLeft: 1, want: []string{"the InterceptRequest may still be there", "not today"},
+		},
+		"deleted, but the answer is lost": {
+			prepare: func(c *interceptCluster) { c.lost = http.MethodDelete }, await: "Active",
+			act: func(_ *interceptCluster, r *run) { r.signals <- os.Interrupt }, want: []string{"Ended: the app answers"},
 		},
 		"failed, and cannot be deleted": {
 			prepare: func(c *interceptCluster) { c.noDelete = true }, await: "Active",

@@ -154,7 +154,7 @@ func (p *plugin) down(ctx context.Context, names []string, all bool) error {
 	defer cancel()
 	for i := range chosen {
 		o := &chosen[i]
-		if err := removeIntercept(ctx, conn.client, o); err != nil {
+		if _, err := removeIntercept(ctx, conn.client, o); err != nil {
 			return fmt.Errorf("delete InterceptRequest %s: %w", o.Name, err)
 		}
 		fmt.Fprintf(p.streams.Out, "interceptrequest.%s/%s deleted: it no longer intercepts %s\n", v1alpha1.GroupVersion.Group, o.Name, intercept.Target(o))
