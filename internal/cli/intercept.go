@@ -106,7 +106,7 @@ func (c *interceptCommand) run(ctx context.Context, target string) error {
 	// The signal would end the plugin before the request is deleted. watched finds a broken output: the signal comes for connections, too.
 	signal.Ignore(syscall.SIGPIPE)
 	interrupted, address := c.plugin.interrupts.claim(), intercept.Address(object)
-	switch err := conn.client.Create(ctx, object); {
+	switch err := c.create(ctx, conn, object, identity.Key); {
 	case apierrors.IsAlreadyExists(err):
 		return fmt.Errorf("InterceptRequest %s exists, perhaps from a command that was killed: choose another --name, or end it first:\n  %s",
 			object.Name, c.plugin.commandLine("down "+object.Name, object.Namespace))

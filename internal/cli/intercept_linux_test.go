@@ -52,6 +52,10 @@ type interceptCluster struct {
 	noDelete bool
 	// lost is a method of HTTP: requests are carried out, and get no answer.
 	lost string
+	// slow: requests to create are carried out, and their answer does not come.
+	slow bool
+	// lists counts requests for all InterceptRequests.
+	lists int
 	// getErr answers reads of one object. afterGet is called after one, with the lock.
 	getErr   error
 	noWatch  bool // ends watches
@@ -274,6 +278,15 @@ func (c *interceptCluster) create(w http.ResponseWriter, r *http.Request) {
 	}
 	c.objects[o.Name] = o
 	c.change(o)
+	if c.lost == r.Method {
+		panic(http.ErrAbortHandler)
+	}
+	if c.slow {
+		c.mu.Unlock()
+		<-r.Context().Done()
+		c.mu.Lock()
+		return
+	}
 	answerJSON(w, http.StatusCreated, o)
 	o = o.DeepCopy()
 	c.onCreate(o)
@@ -319,6 +332,7 @@ func (c *interceptCluster) list(w http.ResponseWriter, r *http.Request) {
 	if r.URL.Query().Get("watch") == "" {
 		c.mu.Lock()
 		defer c.mu.Unlock()
+		c.lists++
 		items := []any{}
 		for _, o := range c.objects {
 			items = append(items, o)
@@ -592,6 +606,71 @@ func TestInterceptEnds(t *testing.T) {
 			}
 			if got := c.left(); got != tc.wantLeft {
 				t.Errorf("%d InterceptRequests are left, want %d", got, tc.wantLeft)
+			}
+		})
+	}
+}
+
+// TestInterceptCreatedWithoutAnAnswer: an InterceptRequest whose name the plugin never gets does not stay.
+func TestInterceptCreatedWithoutAnAnswer(t *testing.T) {
+	for name, tc := range map[string]struct {
+		prepare   func(*interceptCluster)
+		interrupt bool
+		wantCode  int
+		want      []string
+		wantLeft  int
+		wantLists int
+	}{
+		"the connection is lost": {
+			prepare: func(c *interceptCluster) { c.lost = http.MethodPost }, wantCode: report.ExitError, want: []string{"EOF"}, wantLists: 1,
+		},
+		"interrupted": {
+			prepare: func(c *interceptCluster) { c.slow = true }, interrupt: true, wantCode: report.ExitInterrupted, wantLists: 1,
+		},
+		"and it cannot be deleted": {
+			prepare: func(c *interceptCluster) { c.lost, c.noDelete = http.MethodPost, true }, wantCode: report.ExitError, wantLeft: 1, wantLists: 1,
+			want: []string{"it may exist: Error from server (Forbidden): ", "not today", "To end it:\n  kubectl sonde down web-x7k2p -n shop\n", "error: Post "},
+		},
+		"interrupted, and it cannot be deleted": {
+			prepare: func(c *interceptCluster) { c.slow, c.noDelete = true, true }, interrupt: true, wantCode: report.ExitInterrupted, wantLeft: 1, wantLists: 1,
+			want: []string{"To end it:\n  kubectl sonde down web-x7k2p -n shop\n"},
+		},
+		"refused": {
+			prepare:  func(c *interceptCluster) { c.refuse = apierrors.NewInvalid(schema.GroupKind{}, "web", nil) },
+			wantCode: report.ExitError, want: []string{"is invalid"},
+		},
+		"the API server fails": {
+			prepare:  func(c *interceptCluster) { c.refuse = apierrors.NewInternalError(errors.New("no etcd")) },
+			wantCode: report.ExitError, want: []string{"no etcd"}, wantLists: 1,
+		},
+		"the API server cannot be reached": {
+			prepare: func(c *interceptCluster) { c.url = "http://127.0.0.1:1" }, wantCode: report.ExitError, want: []string{"error: Post ", "cannot be reached"},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			c := newInterceptCluster(t)
+			tc.prepare(c)
+			r := c.start("intercept", "web", "--port", "8080", "--to", "127.0.0.1:1")
+			if tc.interrupt {
+				for end := time.Now().Add(10 * time.Second); c.left() == 0 && time.Now().Before(end); time.Sleep(10 * time.Millisecond) {
+				}
+				r.signals <- os.Interrupt
+				r.signals <- os.Interrupt
+			}
+			r.await(t, tc.wantCode)
+			text := r.errOut.String()
+			for _, want := range tc.want {
+				if !strings.Contains(text, want) {
+					t.Errorf("no %q in\n%s", want, text)
+				}
+			}
+			if may := strings.Contains(text, "may exist"); may != (tc.wantLeft > 0) {
+				t.Errorf("said\n%s", text)
+			}
+			c.mu.Lock()
+			defer c.mu.Unlock()
+			if len(c.objects) != tc.wantLeft || c.lists != tc.wantLists {
+				t.Errorf("%d InterceptRequests are left after %d lists, want %d and %d", len(c.objects), c.lists, tc.wantLeft, tc.wantLists)
 			}
 		})
 	}

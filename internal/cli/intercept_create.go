@@ -1,0 +1,68 @@
+package cli
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/http/httptrace"
+	"sync/atomic"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/sonde-operator/sonde/api/v1alpha1"
+	"github.com/sonde-operator/sonde/internal/wire/tunnel"
+)
+
+// create creates the InterceptRequest. If the answer is lost, it deletes the InterceptRequest, which would otherwise keep its port and
+// conditions until it expires, under a name that the user may not know.
+func (c *interceptCommand) create(ctx context.Context, conn *connection, o *v1alpha1.InterceptRequest, key tunnel.PublicKey) error {
+	var sent atomic.Bool
+	err := conn.client.Create(httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{
+		GotConn: func(httptrace.GotConnInfo) { sent.Store(true) }, // not if the API server cannot be reached
+	}), o)
+	if err == nil || !sent.Load() || refused(err) {
+		return err
+	}
+	name, uerr := removeByKey(ctx, conn, key)
+	if uerr == nil {
+		return err
+	}
+	end := "down"
+	if name != "" || c.request.Name != "" {
+		end += " " + cmp.Or(name, c.request.Name)
+	}
+	// It is printed here: an error is not, after an interrupt.
+	fmt.Fprintf(c.plugin.streams.ErrOut, "The answer to the creation of the InterceptRequest was lost, and it may exist: %s\nTo end it:\n  %s\n",
+		describe(uerr), c.plugin.commandLine(end, conn.namespace))
+	return err
+}
+
+// refused reports whether the API server says that it has not carried out a request.
+func refused(err error) bool {
+	status, ok := errors.AsType[*apierrors.StatusError](err)
+	return ok && status.ErrStatus.Code >= http.StatusBadRequest && status.ErrStatus.Code < http.StatusInternalServerError
+}
+
+// removeByKey deletes the InterceptRequest with a client's key, if there is one, and returns its name. An interrupt does not cancel that,
+// but the plugin ends soon after one.
+func removeByKey(ctx context.Context, conn *connection, key tunnel.PublicKey) (name string, err error) {
+	interrupted := ctx
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), cleanup)
+	defer cancel()
+	defer context.AfterFunc(interrupted, func() { time.AfterFunc(exitTimeout-time.Second, cancel) })()
+	var list v1alpha1.InterceptRequestList
+	if err := conn.client.List(ctx, &list, client.InNamespace(conn.namespace)); err != nil {
+		return "", fmt.Errorf("list InterceptRequests: %w", err)
+	}
+	for i := range list.Items {
+		if o := &list.Items[i]; o.Spec.ClientKey == string(key) {
+			_, err := removeIntercept(ctx, conn.client, o)
+			return o.Name, err
+		}
+	}
+	return "", nil
+}
