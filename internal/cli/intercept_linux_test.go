@@ -50,6 +50,8 @@ type interceptCluster struct {
 	refuse   error // answers requests to create
 	proxyErr error // answers services/proxy
 	noDelete bool
+	// locked are names that cannot be deleted.
+	locked map[string]bool
 	// lost is a method of HTTP: requests are carried out, and get no answer.
 	lost string
 	// slow: requests to create are carried out, and their answer does not come.
@@ -316,7 +318,7 @@ func (c *interceptCluster) get(w http.ResponseWriter, r *http.Request) {
 func (c *interceptCluster) remove(w http.ResponseWriter, r *http.Request) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.noDelete {
+	if c.noDelete || c.locked[r.PathValue("name")] {
 		answerError(w, apierrors.NewForbidden(interceptResource, r.PathValue("name"), fmt.Errorf("not today")))
 		return
 	}
@@ -829,19 +831,54 @@ func TestInterceptOfAnotherAddress(t *testing.T) {
 	}
 }
 
+// TestDownGoesOnAfterAnError: each InterceptRequest that can be deleted is, and each error is printed.
+func TestDownGoesOnAfterAnError(t *testing.T) {
+	for name, tc := range map[string]struct {
+		args []string
+		want []string
+	}{
+		"own": {args: []string{"down"}, want: []string{"a1"}},
+		"named": {
+			args: []string{"down", "none", "a1", "a2", "a3", "a4"},
+			want: []string{`Error from server (NotFound): interceptrequests.monitoring.openshift.tpg "none" not found`, `"a1" is forbidden`, `"a3" is forbidden`},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			c := newInterceptCluster(t)
+			c.locked = map[string]bool{"a1": true, "a3": true}
+			for n := 1; n <= 4; n++ {
+				c.add(fmt.Sprint("a", n), "alice")
+			}
+			r := c.start(tc.args...)
+			r.await(t, report.ExitError)
+			if got := strings.Count(r.out.String(), " deleted: "); got != 2 || c.left() != 2 {
+				t.Errorf("%d are left, and printed was\n%s", c.left(), r.out)
+			}
+			for _, want := range tc.want {
+				if !strings.Contains(r.errOut.String(), want) {
+					t.Errorf("no %q in\n%s", want, r.errOut)
+				}
+			}
+		})
+	}
+}
+
+// add makes an intercept of a user.
+func (c *interceptCluster) add(name, user string) {
+	o := &v1alpha1.InterceptRequest{ObjectMeta: metav1.ObjectMeta{
+		Namespace: "shop", Name: name, UID: "uid-2", CreationTimestamp: metav1.NewTime(time.Now().Add(-5 * time.Hour)),
+		Annotations: map[string]string{v1alpha1.AnnotationRequester: `{"requester":{"username":"` + user + `"}}`},
+	}, Spec: v1alpha1.InterceptRequestSpec{TargetDeployment: "web", TargetContainerPort: 8080, Match: &v1alpha1.InterceptMatch{
+		Headers: []v1alpha1.HeaderMatch{{Name: "x-developer", TextMatch: v1alpha1.TextMatch{Exact: &user}}},
+	}}}
+	o.Status.Phase = v1alpha1.InterceptActive
+	o.Status.Pods = []v1alpha1.InterceptPod{{Name: "web-1", Active: true, InterceptCounters: v1alpha1.InterceptCounters{Matched: 3}}, {Name: "web-2"}}
+	c.objects[name] = o
+}
+
 func TestInterceptsAndDown(t *testing.T) {
 	c := newInterceptCluster(t)
-	add := func(name, user string) {
-		o := &v1alpha1.InterceptRequest{ObjectMeta: metav1.ObjectMeta{
-			Namespace: "shop", Name: name, UID: "uid-2", CreationTimestamp: metav1.NewTime(time.Now().Add(-5 * time.Hour)),
-			Annotations: map[string]string{v1alpha1.AnnotationRequester: `{"requester":{"username":"` + user + `"}}`},
-		}, Spec: v1alpha1.InterceptRequestSpec{TargetDeployment: "web", TargetContainerPort: 8080, Match: &v1alpha1.InterceptMatch{
-			Headers: []v1alpha1.HeaderMatch{{Name: "x-developer", TextMatch: v1alpha1.TextMatch{Exact: &user}}},
-		}}}
-		o.Status.Phase = v1alpha1.InterceptActive
-		o.Status.Pods = []v1alpha1.InterceptPod{{Name: "web-1", Active: true, InterceptCounters: v1alpha1.InterceptCounters{Matched: 3}}, {Name: "web-2"}}
-		c.objects[name] = o
-	}
+	add := c.add
 	add("a1", "alice")
 	r := c.start("intercepts")
 	r.await(t, report.ExitOK)

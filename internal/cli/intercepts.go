@@ -16,6 +16,7 @@ import (
 
 	"github.com/sonde-operator/sonde/api/v1alpha1"
 	"github.com/sonde-operator/sonde/internal/cli/intercept"
+	"github.com/sonde-operator/sonde/internal/cli/report"
 	"github.com/sonde-operator/sonde/internal/wire/table"
 )
 
@@ -142,39 +143,61 @@ func (p *plugin) down(ctx context.Context, names []string, all bool) error {
 	if err != nil {
 		return err
 	}
-	chosen, err := p.chooseIntercepts(ctx, conn, names, all)
-	if err != nil {
-		return err
+	chosen, failed := namedIntercepts(ctx, conn, names)
+	if len(names) == 0 {
+		if chosen, err = p.ownIntercepts(ctx, conn, all); err != nil {
+			return err
+		}
+		if len(chosen) == 0 {
+			fmt.Fprintln(p.streams.ErrOut, "You have no intercepts"+in(conn, all))
+			return nil
+		}
 	}
-	if len(chosen) == 0 {
-		fmt.Fprintln(p.streams.ErrOut, "You have no intercepts"+in(conn, all))
-		return nil
-	}
-	ctx, cancel := context.WithTimeout(ctx, cleanup)
-	defer cancel()
-	for i := range chosen {
+	for i := range chosen { // also after an error: each of them answers requests
 		o := &chosen[i]
-		if _, err := removeIntercept(ctx, conn.client, o); err != nil {
-			return fmt.Errorf("delete InterceptRequest %s: %w", o.Name, err)
+		err := endIntercept(ctx, conn.client, o)
+		switch {
+		case ctx.Err() != nil:
+			return context.Cause(ctx)
+		case err != nil:
+			failed = append(failed, fmt.Errorf("delete InterceptRequest %s/%s: %w", o.Namespace, o.Name, err))
+			continue
 		}
 		fmt.Fprintf(p.streams.Out, "interceptrequest.%s/%s deleted: it no longer intercepts %s\n", v1alpha1.GroupVersion.Group, o.Name, intercept.Target(o))
 	}
-	return nil
+	if len(failed) == 0 {
+		return nil
+	}
+	for _, err := range failed { // of joined errors, only the API server's first one would be printed
+		fmt.Fprintln(p.streams.ErrOut, describe(err))
+	}
+	return exitCode(report.ExitError)
 }
 
-// chooseIntercepts returns the named ones, or those of the user.
-func (p *plugin) chooseIntercepts(ctx context.Context, conn *connection, names []string, all bool) ([]v1alpha1.InterceptRequest, error) {
-	var chosen []v1alpha1.InterceptRequest
+// endIntercept deletes an InterceptRequest within a time of its own: one that hangs must not take that of the others.
+func endIntercept(ctx context.Context, c client.Client, o *v1alpha1.InterceptRequest) error {
+	ctx, cancel := context.WithTimeout(ctx, cleanup)
+	defer cancel()
+	_, err := removeIntercept(ctx, c, o)
+	return err
+}
+
+// namedIntercepts returns those that can be read, and an error for each of the others.
+func namedIntercepts(ctx context.Context, conn *connection, names []string) (found []v1alpha1.InterceptRequest, failed []error) {
 	for _, name := range names {
 		var o v1alpha1.InterceptRequest
 		if err := conn.client.Get(ctx, client.ObjectKey{Namespace: conn.namespace, Name: name}, &o); err != nil {
-			return nil, fmt.Errorf("read InterceptRequest %s: %w", name, err)
+			failed = append(failed, fmt.Errorf("read InterceptRequest %s: %w", name, err))
+			continue
 		}
-		chosen = append(chosen, o)
+		found = append(found, o)
 	}
-	if len(names) > 0 {
-		return chosen, nil
-	}
+	return found, failed
+}
+
+// ownIntercepts returns those of the user.
+func (p *plugin) ownIntercepts(ctx context.Context, conn *connection, all bool) ([]v1alpha1.InterceptRequest, error) {
+	var chosen []v1alpha1.InterceptRequest
 	items, err := p.intercepts(ctx, conn, all)
 	if err != nil {
 		return nil, err
