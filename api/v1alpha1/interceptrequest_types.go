@@ -260,7 +260,7 @@ type InterceptPod struct {
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=64
 	UID string `json:"uid,omitempty"`
-	// node that the Pod runs on.
+	// node that the Pod runs on. It is left out if no such node exists.
 	// +optional
 	// +kubebuilder:validation:MaxLength=253
 	Node string `json:"node,omitempty"`
@@ -347,15 +347,21 @@ type InterceptRequestStatus struct {
 	// +optional
 	Expires *metav1.Time `json:"expires,omitempty"`
 
-	// pods of the target, at most 500. After the end they are the last ones, and none is active. Their counters are up to about 12 s
-	// old, and begin at 0 with each new carrier of the Pod. They miss the last second or two of an intercept.
+	// pods of the target, at most 500: those that are intercepted or will be, and up to 20 of the others. After the end they are the last
+	// ones, and none is active. Their counters are up to about 12 s old, and begin at 0 with each new carrier of the Pod. They miss the
+	// last second or two of an intercept.
 	// +optional
 	// +listType=map
 	// +listMapKey=uid
 	// +kubebuilder:validation:MaxItems=500
 	Pods []InterceptPod `json:"pods,omitempty"`
 
-	// removedPods has the sums of the last counters of Pods that the target no longer has. For totals, add the counters in pods.
+	// podsOmitted counts Pods of the target that pods does not list.
+	// +optional
+	PodsOmitted int32 `json:"podsOmitted,omitempty"`
+
+	// removedPods has the sums of the last counters of Pods that the target no longer has, or that pods no longer lists. For totals, add
+	// the counters in pods.
 	// +optional
 	RemovedPods *InterceptCounters `json:"removedPods,omitempty"`
 

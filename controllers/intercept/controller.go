@@ -166,7 +166,7 @@ func (r *Reconciler) transition(ctx context.Context, q *request) {
 	r.event(q, kind, string(now), summary(q))
 	switch now {
 	case sondev1.InterceptActive:
-		q.audit(ctx, "Intercepting", audit.InterceptActive, "pods", len(q.Status.Pods))
+		q.audit(ctx, "Intercepting", audit.InterceptActive, "pods", q.podsInStatus())
 	case sondev1.InterceptEnded, sondev1.InterceptFailed:
 		q.auditEnd(ctx, string(now))
 	case sondev1.InterceptPending, sondev1.InterceptLost:
@@ -181,6 +181,9 @@ func (q *request) audit(ctx context.Context, message, action string, more ...any
 	log.Info(message, slices.Concat([]any{audit.Key, action, audit.Requester, q.requester}, more)...)
 }
 
+// podsInStatus is how many Pods the status lists or counts.
+func (q *request) podsInStatus() int { return len(q.Status.Pods) + int(q.Status.PodsOmitted) }
+
 // auditEnd writes the last record, with the counts of the last status.
 func (q *request) auditEnd(ctx context.Context, phase string) {
 	all := []*sondev1.InterceptCounters{q.Status.RemovedPods}
@@ -188,7 +191,7 @@ func (q *request) auditEnd(ctx context.Context, phase string) {
 		all = append(all, &q.Status.Pods[i].InterceptCounters)
 	}
 	total := sum(all...)
-	q.audit(ctx, "Ended intercept", audit.InterceptEnded, "phase", phase, "pods", len(q.Status.Pods), "matched", total.Matched, "passed", total.Passed,
+	q.audit(ctx, "Ended intercept", audit.InterceptEnded, "phase", phase, "pods", q.podsInStatus(), "matched", total.Matched, "passed", total.Passed,
 		"bytesToClient", total.BytesToClient, "bytesFromClient", total.BytesFromClient)
 }
 

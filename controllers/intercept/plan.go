@@ -31,12 +31,15 @@ type plan struct {
 	removeSecrets []string
 	// routes are part of the state that Stowaway is to have.
 	routes []tunnel.Route
+	// chosen has the UIDs of the Pods that a request is to intercept, by the request's UID. It has no entry for a request that waits for
+	// others to end.
+	chosen map[types.UID][]string
 	// pods has the Pods that are to be intercepted.
 	pods map[types.UID]*slim.Pod
 	// excluded says why no port of a Pod can be intercepted, by its UID.
 	excluded map[types.UID]string
-	// waiting says why a Pod has no carrier for a request yet, by the UIDs of the request and the Pod. It has only Pods that the
-	// status lists.
+	// waiting says why a Pod has no carrier for a request yet, by the UIDs of the request and the Pod. It has maxOthers Pods of a request
+	// at most.
 	waiting map[types.UID]map[types.UID]string
 	// again is when the next pass is due; zero if only a change matters.
 	again time.Duration
@@ -72,14 +75,14 @@ func planFor(o *observation, limits ceiling.Limits, now time.Time) *plan {
 	u := newUsage(limits, len(live))
 	most := min(len(live), tunnel.MaxRoutes)
 	for _, q := range live[most:] {
-		for i := range q.pods {
-			p.wait(q, i, wait{limit: tooManyRequests}, u)
+		for _, pod := range q.pods {
+			p.wait(q, pod, wait{limit: tooManyRequests}, u)
 		}
 	}
 	live = live[:most]
-	chosen := p.choosePods(o, live, u)
+	p.chosen = p.choosePods(o, live, u)
 	for _, q := range live {
-		if built, err := route.Build(q.InterceptRequest, chosen[q.UID]); err == nil { // the schema has checked what it parses
+		if built, err := route.Build(q.InterceptRequest, p.chosen[q.UID]); err == nil { // the schema has checked what it parses
 			p.routes = append(p.routes, built)
 		}
 	}

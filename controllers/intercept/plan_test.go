@@ -491,13 +491,61 @@ func TestManyPodsThatWait(t *testing.T) {
 		t.Errorf("the plan keeps %d KiB for 50 requests of 5,000 Pods", kept)
 	}
 	for _, q := range o.requests {
-		if n := len(p.waiting[q.UID]); n == 0 || n > maxPods {
-			t.Errorf("%s: %d Pods wait, and the status lists %d", q.Name, n, maxPods)
+		if n := len(p.waiting[q.UID]); n == 0 || n > maxOthers {
+			t.Errorf("%s: texts of %d Pods that wait, and the status lists %d", q.Name, n, maxOthers)
 		}
 	}
-	statusOf(o.requests[0], o, p, &actions{}, noon)
+	q := o.requests[0]
+	statusOf(q, o, p, &actions{}, noon)
 	want := "waiting: namespace shop has 20 carriers on node node-a, half of what the node may have (--max-probes-per-node)"
-	if got := o.requests[0].Status.Pods; len(got) != maxPods || got[maxPods-1].Message != want {
-		t.Errorf("%d entries, the last says %q, want %d that say %q", len(got), got[len(got)-1].Message, maxPods, want)
+	if got := q.Status.Pods; len(got) != 20+maxOthers || got[20+maxOthers-1].Message != want || q.Status.PodsOmitted != 4980-maxOthers {
+		t.Errorf("%d entries of %d Pods, the last says %q, want 20 with a carrier, and %d that say %q",
+			len(got), len(got)+int(q.Status.PodsOmitted), got[len(got)-1].Message, maxOthers, want)
+	}
+	c := apimeta.FindStatusCondition(q.Status.Conditions, sondev1.ConditionIntercepted)
+	if want := "0 of 5000 Pods are intercepted, 4980 wait; Pod web-7c9f8d6b5-00020: " + want; c.Reason != sondev1.ReasonCarriersStarting || c.Message != want {
+		t.Errorf("condition %+v, want the message %q", c, want)
+	}
+}
+
+// TestPodsThatAreNotListed checks which Pods a status leaves out, what the condition says of them, and that their counts are not lost.
+func TestPodsThatAreNotListed(t *testing.T) {
+	q := intercepting("a", "web-1")
+	after(q, counting(map[string]uint64{"web-1": 3}))
+	for n := range 30 {
+		q.pods = append(q.pods, podNamed(fmt.Sprintf("host-%02d", n), func(pod *corev1.Pod) { pod.Spec.HostNetwork = true }))
+		q.pods = append(q.pods, podNamed(fmt.Sprintf("lost-%02d", n), func(pod *corev1.Pod) { pod.Spec.NodeName = strings.Repeat("n", 253) }))
+	}
+	slices.SortFunc(q.pods, func(a, b *slim.Pod) int { return strings.Compare(a.GetName(), b.GetName()) })
+	o := &observation{requests: []*request{q}, stowaway: up, nodes: map[string]nodeReading{strings.Repeat("n", 253): {at: noon}}}
+	o.status = counting(map[string]uint64{"web-1": 4})
+	pass := func(limits ceiling.Limits) string {
+		statusOf(q, o, planFor(o, limits, noon), &actions{}, noon)
+		if all := len(q.Status.Pods) + int(q.Status.PodsOmitted); all != 61 {
+			t.Errorf("%d Pods, want 61", all)
+		}
+		return apimeta.FindStatusCondition(q.Status.Conditions, sondev1.ConditionIntercepted).Message
+	}
+	if got, want := pass(ceiling.Limits{}), "1 of 61 Pods are intercepted, 30 wait, 30 cannot be; Pod host-00: the Pod uses its node's network"; !strings.HasPrefix(got, want) {
+		t.Errorf("condition %q, want %q", got, want)
+	}
+	if n := len(q.Status.Pods); n != maxOthers+1 || q.Status.Pods[n-1].Name != "web-1" || !q.Status.Pods[n-1].Active {
+		t.Errorf("%d entries: %+v", n, q.Status.Pods)
+	}
+	q.pods = slices.DeleteFunc(q.pods, func(p *slim.Pod) bool { return strings.HasPrefix(p.GetName(), "host") })
+	for n := range 30 {
+		q.pods = append(q.pods, podNamed(fmt.Sprintf("new-%02d", n), func(pod *corev1.Pod) { pod.Spec.NodeName = strings.Repeat("n", 253) }))
+	}
+	pass(ceiling.Limits{})
+	if e := q.Status.Pods[0]; e.Node != "" || len(e.Message) > 150 {
+		t.Errorf("the entry of a Pod on a node that does not exist: %+v", e)
+	}
+	o.nodes["node-a"] = nodeReading{at: noon} // web-1 waits now, after those that are listed
+	pass(ceiling.Limits{})
+	if diff := cmp.Diff(int64(4), counts(q)["removed"]); diff != "" || counts(q)["web-1"] != 0 {
+		t.Errorf("counts %v", counts(q))
+	}
+	if c := apimeta.FindStatusCondition(q.Status.Conditions, sondev1.ConditionIntercepted); c.Reason != sondev1.ReasonNotInterceptable || !strings.HasPrefix(c.Message, "0 of 61 Pods are intercepted, 61 wait; ") {
+		t.Errorf("condition %+v", c)
 	}
 }

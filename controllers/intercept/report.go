@@ -25,8 +25,13 @@ import (
 // maxMessage of a Pod's entry, and maxTarget of the target, in bytes.
 const maxMessage, maxTarget = 512, 320
 
-// maxPods of a status.
-const maxPods = 500
+const (
+	// maxPods of a status.
+	maxPods = 500
+	// maxOthers bounds the Pods in a status that an intercept is not to have: they wait for a limit or a node, or can have no carrier. A
+	// user may have any number of them in each request, and the manager's cache keeps all statuses. tunnel.MaxRoutedPods bounds the rest.
+	maxOthers = 20
+)
 
 // report writes the status of each request that has changed.
 func (r *Reconciler) report(ctx context.Context, o *observation, p *plan, done *actions) error {
@@ -94,10 +99,10 @@ func statusOf(q *request, o *observation, p *plan, done *actions, now time.Time)
 	}
 	ready := stowawayCondition(s, o, set)
 	connected := ready && clientCondition(q, o, set)
-	active, waiting := podEntries(q, o, p, done, connected)
-	podsCondition(q, active, waiting, set)
+	counts := podEntries(q, o, p, done, connected)
+	podsCondition(q, &counts, set)
 	switch {
-	case active > 0 && connected:
+	case counts.active > 0 && connected:
 		s.Phase = sondev1.InterceptActive
 	case s.Phase == sondev1.InterceptActive || s.Phase == sondev1.InterceptLost:
 		s.Phase = sondev1.InterceptPending
@@ -167,58 +172,119 @@ func clientCondition(q *request, o *observation, set func(string, metav1.Conditi
 	return false
 }
 
-// routedPods has the UIDs of the Pods that a request is to intercept. Another request may have the others, and the same port of them. It has
-// none before Stowaway knows the request.
-func (p *plan) routedPods(q *request, s *tunnel.Status) map[string]bool {
-	routed := map[string]bool{}
+// knownPods returns the chosen Pods of a request if Stowaway knows the request, and none before. Another request may have the others, and
+// the same port of them.
+func knownPods(q *request, s *tunnel.Status, chosen map[string]bool) map[string]bool {
 	if s == nil {
-		return routed
+		return nil
 	}
 	if _, known := s.Routes[string(q.UID)]; !known {
-		return routed
+		return nil
 	}
-	for i := range p.routes {
-		if p.routes[i].ID == string(q.UID) {
-			for _, uid := range p.routes[i].Pods {
-				routed[uid] = true
-			}
-		}
-	}
-	return routed
+	return chosen
 }
 
-// podEntries describes the Pods of the target. It returns how many are intercepted, and what the condition Intercepted says of the
-// others: the reason that they wait for the client, or that their carriers start.
-func podEntries(q *request, o *observation, p *plan, done *actions, connected bool) (active int, reason string) {
+// podCounts counts the Pods of a target, also those that the status does not list.
+type podCounts struct {
+	// active Pods are intercepted.
+	active int
+	// waiting Pods have no carrier for the request before a limit or a node allows it; excluded ones never have.
+	waiting, excluded int
+	// listed of these have an entry in the status.
+	listed int
+	// stopped Pods have no carrier of any request, and the status says why, or would.
+	stopped int
+	// reason of the condition Intercepted: the Pods wait for the client, or their carriers start.
+	reason string
+}
+
+// podEntries describes the Pods of the target, and counts them.
+func podEntries(q *request, o *observation, p *plan, done *actions, connected bool) podCounts {
 	s := &q.Status
-	before := s.Pods
+	before, n := s.Pods, podCounts{reason: sondev1.ReasonCarriersStarting}
 	last := map[string]sondev1.InterceptCounters{} // of the Pods in the status, by UID
 	for i := range before {
 		last[before[i].UID] = before[i].InterceptCounters
 	}
-	s.Pods, reason = nil, sondev1.ReasonCarriersStarting
-	routed := p.routedPods(q, o.status)
+	chosen := p.chosenPods(q)
+	s.Pods = make([]sondev1.InterceptPod, 0, min(len(q.pods), len(chosen)+p.maxOthers(q), maxPods)) // they are kept until the next pass
+	routed := knownPods(q, o.status, chosen)
 	for _, pod := range q.pods {
 		uid := string(pod.GetUID())
+		if !chosen[uid] && !n.addOther(q, o, p, pod) {
+			q.unlist(o.status, uid, last)
+			continue
+		}
 		e := podEntry(q, o, p, done, pod, routed[uid])
 		e.InterceptCounters = q.reported(o.status, uid, last[uid])
 		delete(last, uid)
-		if e.Active {
-			active++
-		} else if !connected && routed[uid] && o.status.Carriers[uid].Connected {
-			reason, e.Message = clientMissing(s)
+		switch {
+		case e.Active:
+			n.active++
+		case !connected && routed[uid] && o.status.Carriers[uid].Connected:
+			n.reason, e.Message = clientMissing(s)
+		}
+		if e.Job == "" && e.Message != "" {
+			n.stopped++
 		}
 		if len(s.Pods) < maxPods {
 			s.Pods = append(s.Pods, e)
 		}
 	}
+	s.PodsOmitted = int32(min(len(q.pods)-len(s.Pods), math.MaxInt32)) //nolint:gosec // bounded
 	for i := range before {
 		if counters, left := last[before[i].UID]; left {
 			before[i].InterceptCounters = q.reported(o.status, before[i].UID, counters)
 			q.drop(before[i])
 		}
 	}
-	return active, reason
+	return n
+}
+
+// addOther counts a Pod that the request is not to have. It reports whether the status lists the Pod.
+func (n *podCounts) addOther(q *request, o *observation, p *plan, pod *slim.Pod) bool {
+	uid := pod.GetUID()
+	if p.excluded[uid] != "" {
+		n.excluded++
+	} else {
+		n.waiting++
+	}
+	explained := p.excluded[uid] != "" || p.waiting[q.UID][uid] != ""
+	if explained && n.listed < p.maxOthers(q) {
+		n.listed++
+		return true
+	}
+	if o.carriers[uid] == nil { // otherwise another request has the Pod
+		n.stopped++
+	}
+	return false
+}
+
+// chosenPods has the UIDs of the Pods that a request is to intercept.
+func (p *plan) chosenPods(q *request) map[string]bool {
+	chosen := map[string]bool{}
+	for _, uid := range p.chosen[q.UID] {
+		chosen[uid] = true
+	}
+	return chosen
+}
+
+// maxOthers is how many Pods a request's status lists that the request is not to have. If the request has no place among those that
+// intercept, all its Pods wait for the same. There may be any number of such requests.
+func (p *plan) maxOthers(q *request) int {
+	if _, placed := p.chosen[q.UID]; !placed {
+		return 1
+	}
+	return maxOthers
+}
+
+// unlist handles a Pod of the target that the status does not list, and perhaps did. Its carrier, if it gets one, counts from 0.
+func (q *request) unlist(s *tunnel.Status, uid string, last map[string]sondev1.InterceptCounters) {
+	if counters, listed := last[uid]; listed {
+		counters = q.reported(s, uid, counters)
+		q.Status.RemovedPods = new(sum(q.Status.RemovedPods, &counters))
+		delete(last, uid)
+	}
 }
 
 // notRead is the message of Pods that are not intercepted, because nothing could be read of their request for too long.
@@ -287,7 +353,10 @@ func sum(all ...*sondev1.InterceptCounters) sondev1.InterceptCounters {
 // podEntry describes one Pod of the target but for its counters; routed: the request is to intercept it.
 func podEntry(q *request, o *observation, p *plan, done *actions, pod *slim.Pod, routed bool) sondev1.InterceptPod {
 	uid := pod.GetUID()
-	e := sondev1.InterceptPod{Name: pod.GetName(), UID: string(uid), Node: pod.Node()}
+	e := sondev1.InterceptPod{Name: pod.GetName(), UID: string(uid)}
+	if o.standing(pod) != onMissingNode { // a made-up name may be long, and differ for each Pod
+		e.Node = pod.Node()
+	}
 	if c := o.carriers[uid]; c != nil {
 		e.Job = c.job.GetName()
 		e.Message = c.waiting()
@@ -362,26 +431,26 @@ func (c *carrier) waiting() string {
 	return carrierStarting
 }
 
-// podProblems returns the first message of a Pod, and how many Pods can have no carrier.
-func podProblems(q *request) (problem string, excluded int) {
-	for i := range q.Status.Pods {
-		e := &q.Status.Pods[i]
-		if problem == "" && e.Message != "" {
-			problem = "Pod " + e.Name + ": " + e.Message
-		}
-		if !e.Active && e.Job == "" && e.Message != "" {
-			excluded++
+// problem returns the first message of a Pod.
+func problem(s *sondev1.InterceptRequestStatus) string {
+	for i := range s.Pods {
+		if e := &s.Pods[i]; e.Message != "" {
+			return "Pod " + e.Name + ": " + e.Message
 		}
 	}
-	return problem, excluded
+	return ""
 }
 
-// podsCondition sets the condition Intercepted. active is the number of Pods that are intercepted, also of those that the status does not
-// list. waiting is the reason if others will be.
-func podsCondition(q *request, active int, waiting string, set func(string, metav1.ConditionStatus, string, string)) {
-	problem, excluded := podProblems(q)
-	all, listed := len(q.pods), len(q.Status.Pods)
-	counted := fmt.Sprintf("%d of %d Pods are intercepted", active, all)
+// podsCondition sets the condition Intercepted.
+func podsCondition(q *request, n *podCounts, set func(string, metav1.ConditionStatus, string, string)) {
+	all, why := len(q.pods), problem(&q.Status)
+	counted := fmt.Sprintf("%d of %d Pods are intercepted", n.active, all)
+	if q.Status.PodsOmitted > 0 { // otherwise the entries say this
+		counted += n.others()
+	}
+	if why != "" {
+		counted += "; " + why
+	}
 	switch {
 	case q.readError != "" && all == 0:
 		set(sondev1.ConditionIntercepted, metav1.ConditionFalse, sondev1.ReasonNotChecked, notRead+", so no Pod is intercepted")
@@ -389,16 +458,26 @@ func podsCondition(q *request, active int, waiting string, set func(string, meta
 		set(sondev1.ConditionIntercepted, metav1.ConditionFalse, sondev1.ReasonTargetNotFound, "the target does not exist; it is intercepted when it does")
 	case all == 0:
 		set(sondev1.ConditionIntercepted, metav1.ConditionFalse, sondev1.ReasonNoPods, "the target has no running Pod; its Pods are intercepted when they start")
-	case active == all:
-		set(sondev1.ConditionIntercepted, metav1.ConditionTrue, sondev1.ReasonIntercepted, counted)
-	case excluded == listed && active == 0:
-		set(sondev1.ConditionIntercepted, metav1.ConditionFalse, sondev1.ReasonNotInterceptable, problem)
+	case n.active == all:
+		set(sondev1.ConditionIntercepted, metav1.ConditionTrue, sondev1.ReasonIntercepted, fmt.Sprintf("%d of %d Pods are intercepted", all, all))
+	case n.stopped == all && q.Status.PodsOmitted == 0:
+		set(sondev1.ConditionIntercepted, metav1.ConditionFalse, sondev1.ReasonNotInterceptable, why)
+	case n.stopped == all:
+		set(sondev1.ConditionIntercepted, metav1.ConditionFalse, sondev1.ReasonNotInterceptable, text.Ellipsis(counted, maxMessage))
 	default:
-		if problem != "" {
-			counted += "; " + problem
-		}
-		set(sondev1.ConditionIntercepted, metav1.ConditionFalse, waiting, text.Ellipsis(counted, maxMessage))
+		set(sondev1.ConditionIntercepted, metav1.ConditionFalse, n.reason, text.Ellipsis(counted, maxMessage))
 	}
+}
+
+// others says how many Pods the request is not to have.
+func (n *podCounts) others() (s string) {
+	if n.waiting > 0 {
+		s = fmt.Sprintf(", %d wait", n.waiting)
+	}
+	if n.excluded > 0 {
+		s += fmt.Sprintf(", %d cannot be", n.excluded)
+	}
+	return s
 }
 
 // summary is the note of a transition's event.

@@ -7,6 +7,7 @@ import (
 
 	"github.com/sonde-operator/sonde/internal/operator/ceiling"
 	"github.com/sonde-operator/sonde/internal/operator/slim"
+	"github.com/sonde-operator/sonde/internal/wire/text"
 	"github.com/sonde-operator/sonde/internal/wire/tunnel"
 )
 
@@ -32,6 +33,10 @@ const (
 	maxRoutedPodsOfNamespace = tunnel.MaxRoutedPods / 5
 	maxCarriersOfNamespace   = tunnel.MaxCarriers / 2
 )
+
+// maxMissingNode bounds the name of a node that does not exist in a text, in bytes. Whoever creates Pods makes it up, for each Pod
+// another one.
+const maxMissingNode = 63
 
 type nodeAndNamespace struct{ node, namespace string }
 
@@ -85,7 +90,7 @@ func (u *usage) describe(w wait) string {
 		return fmt.Sprintf("namespace %s has %d carriers on node %s, half of what the node may have (--%s)",
 			w.namespace, u.ofNamespaceOnNode[nodeAndNamespace{w.node, w.namespace}], w.node, ceiling.FlagProbesPerNode)
 	case nodeMissing:
-		return fmt.Sprintf("node %s does not exist, so no kubelet runs the Pod", w.node)
+		return fmt.Sprintf("node %s does not exist, so no kubelet runs the Pod", text.Ellipsis(w.node, maxMissingNode))
 	case none:
 	}
 	return ""
@@ -150,9 +155,12 @@ func (o *observation) standing(pod *slim.Pod) standing {
 // It returns the UIDs of each request's Pods, by the request's UID.
 func (p *plan) choosePods(o *observation, live []*request, u *usage) map[types.UID][]string {
 	chosen := map[types.UID][]string{}
+	for _, q := range live {
+		chosen[q.UID] = nil
+	}
 	for _, standing := range []standing{carried, onKnownNode, onUnknownNode, onMissingNode} {
 		for _, q := range live {
-			for i, pod := range q.pods {
+			for _, pod := range q.pods {
 				uid := pod.GetUID()
 				if o.standing(pod) != standing {
 					continue
@@ -160,9 +168,9 @@ func (p *plan) choosePods(o *observation, live []*request, u *usage) map[types.U
 				if why := excluded(pod); why != "" {
 					p.excluded[uid] = why
 				} else if standing == onMissingNode {
-					p.wait(q, i, wait{limit: nodeMissing, node: pod.Node()}, u)
+					p.wait(q, pod, wait{limit: nodeMissing, node: pod.Node()}, u)
 				} else if w := p.add(u, len(chosen[q.UID]), pod); w.limit != none {
-					p.wait(q, i, w, u)
+					p.wait(q, pod, w, u)
 				} else {
 					p.pods[uid] = pod
 					chosen[q.UID] = append(chosen[q.UID], string(uid))
@@ -173,15 +181,15 @@ func (p *plan) choosePods(o *observation, live []*request, u *usage) map[types.U
 	return chosen
 }
 
-// wait keeps why the request's Pod i waits, if the status has an entry for it.
-func (p *plan) wait(q *request, i int, w wait, u *usage) {
-	if i >= maxPods {
+// wait keeps why a Pod waits for a request, if the status has an entry for it.
+func (p *plan) wait(q *request, pod *slim.Pod, w wait, u *usage) {
+	if len(p.waiting[q.UID]) == maxOthers {
 		return
 	}
 	if p.waiting[q.UID] == nil {
 		p.waiting[q.UID] = map[types.UID]string{}
 	}
-	p.waiting[q.UID][q.pods[i].GetUID()] = u.text(w)
+	p.waiting[q.UID][pod.GetUID()] = u.text(w)
 }
 
 // add counts a Pod for a request that has this many others, or says which limit does not allow it.

@@ -873,6 +873,7 @@ func (c *interceptCluster) add(name, user string) {
 	}}}
 	o.Status.Phase = v1alpha1.InterceptActive
 	o.Status.Pods = []v1alpha1.InterceptPod{{Name: "web-1", Active: true, InterceptCounters: v1alpha1.InterceptCounters{Matched: 3}}, {Name: "web-2"}}
+	o.Status.PodsOmitted = 300
 	c.objects[name] = o
 }
 
@@ -882,7 +883,7 @@ func TestInterceptsAndDown(t *testing.T) {
 	add("a1", "alice")
 	r := c.start("intercepts")
 	r.await(t, report.ExitOK)
-	want := "NAME  USER   TARGET          PORT  MATCH              PHASE   PODS  REQUESTS  AGE\na1    alice  Deployment/web  8080  x-developer=alice  Active  1/2   3         5h\n"
+	want := "NAME  USER   TARGET          PORT  MATCH              PHASE   PODS   REQUESTS  AGE\na1    alice  Deployment/web  8080  x-developer=alice  Active  1/302  3         5h\n"
 	if r.out.String() != want {
 		t.Errorf("table\n%s\nwant\n%s", r.out, want)
 	}

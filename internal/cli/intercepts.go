@@ -98,7 +98,7 @@ func (p *plugin) listIntercepts(ctx context.Context, all bool) error {
 		}
 		rows = append(rows, []string{
 			o.Namespace, o.Name, requester(o), target.String(), strconv.Itoa(int(o.Spec.TargetContainerPort)), intercept.Conditions(o.Spec.Match), string(o.Status.Phase),
-			fmt.Sprintf("%d/%d", active, len(o.Status.Pods)), strconv.FormatInt(matched, 10), duration.HumanDuration(p.clock.Since(o.CreationTimestamp.Time)),
+			fmt.Sprintf("%d/%d", active, len(o.Status.Pods)+int(o.Status.PodsOmitted)), strconv.FormatInt(matched, 10), duration.HumanDuration(p.clock.Since(o.CreationTimestamp.Time)),
 		})
 	}
 	for i, row := range rows {

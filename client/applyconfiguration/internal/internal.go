@@ -879,6 +879,9 @@ var schemaYAML = typed.YAMLObject(`types:
                 elementRelationship: associative
                 keys:
                 - uid
+          - name: podsOmitted
+            type:
+              scalar: numeric
           - name: removedPods
             type:
               map:

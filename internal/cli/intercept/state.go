@@ -20,7 +20,7 @@ import (
 const (
 	// shownRequests is how many of the last requests a terminal shows.
 	shownRequests = 8
-	// maxPods whose counters are kept, and maxUID and maxName bytes of a Pod's UID and name. The status lists 500 Pods, but a Stowaway
+	// maxPods whose counters are kept, and maxUID and maxName bytes of a Pod's UID and name. The status lists up to 500 Pods, but a Stowaway
 	// that was taken over may report any number.
 	maxPods, maxUID, maxName = 1000, 64, 253
 )

@@ -60,6 +60,9 @@ func Strip(o any) (any, error) {
 		stripOwn(o)
 		if o.Ended() { // users may keep any number that the webhook admits
 			o.Spec, o.Status = sondev1.InterceptRequestSpec{}, sondev1.InterceptRequestStatus{Phase: o.Status.Phase}
+		} else {
+			o.Status.Pods = slices.Clone(o.Status.Pods) // decoding leaves room for more
+			shareIntercepted(o.Status.Pods)
 		}
 	case *sondev1.Collector:
 		stripCollector(o)
@@ -110,14 +113,7 @@ func ended(status *sondev1.CaptureStatus) sondev1.CaptureStatus {
 // share keeps equal texts and equal lists of entries once. A user can fill each of 200 entries with 16 long names of containers
 // that the Pods lack. Readers of the cache get copies, or must not change it.
 func share(entries []sondev1.PodResult) {
-	texts, lists := map[string]string{}, map[string][]string{}
-	once := func(s *string) {
-		if shared, ok := texts[*s]; ok {
-			*s = shared
-		} else {
-			texts[*s] = *s
-		}
-	}
+	once, lists := sharer(), map[string][]string{}
 	for i := range entries {
 		e := &entries[i]
 		for _, s := range []*string{&e.Node, (*string)(&e.Phase), &e.Reason, &e.Message, &e.Engine, &e.EngineMessage} {
@@ -132,6 +128,28 @@ func share(entries []sondev1.PodResult) {
 			once(&e.ContainersNotFound[k])
 		}
 		lists[names] = e.ContainersNotFound
+	}
+}
+
+// sharer returns a function that replaces a text by an equal one that it got before.
+func sharer() func(*string) {
+	texts := map[string]string{}
+	return func(s *string) {
+		if shared, ok := texts[*s]; ok {
+			*s = shared
+		} else {
+			texts[*s] = *s
+		}
+	}
+}
+
+// shareIntercepted does for the Pods of an InterceptRequest what share does for those of a capture: many have one node, and wait for the
+// same.
+func shareIntercepted(entries []sondev1.InterceptPod) {
+	once := sharer()
+	for i := range entries {
+		once(&entries[i].Node)
+		once(&entries[i].Message)
 	}
 }
 

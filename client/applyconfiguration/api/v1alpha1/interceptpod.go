@@ -11,7 +11,7 @@ type InterceptPodApplyConfiguration struct {
 	Name *string `json:"name,omitempty"`
 	// uid of the Pod.
 	UID *string `json:"uid,omitempty"`
-	// node that the Pod runs on.
+	// node that the Pod runs on. It is left out if no such node exists.
 	Node *string `json:"node,omitempty"`
 	// job is the Job of the Pod's carrier, in the operator's namespace. All InterceptRequests of the Pod share it, and it is deleted
 	// with the last of them.

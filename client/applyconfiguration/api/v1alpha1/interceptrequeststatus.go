@@ -28,10 +28,14 @@ type InterceptRequestStatusApplyConfiguration struct {
 	Heartbeat *v1.Time `json:"heartbeat,omitempty"`
 	// expires is when the intercept ends.
 	Expires *v1.Time `json:"expires,omitempty"`
-	// pods of the target, at most 500. After the end they are the last ones, and none is active. Their counters are up to about 12 s
-	// old, and begin at 0 with each new carrier of the Pod. They miss the last second or two of an intercept.
+	// pods of the target, at most 500: those that are intercepted or will be, and up to 20 of the others. After the end they are the last
+	// ones, and none is active. Their counters are up to about 12 s old, and begin at 0 with each new carrier of the Pod. They miss the
+	// last second or two of an intercept.
 	Pods []InterceptPodApplyConfiguration `json:"pods,omitempty"`
-	// removedPods has the sums of the last counters of Pods that the target no longer has. For totals, add the counters in pods.
+	// podsOmitted counts Pods of the target that pods does not list.
+	PodsOmitted *int32 `json:"podsOmitted,omitempty"`
+	// removedPods has the sums of the last counters of Pods that the target no longer has, or that pods no longer lists. For totals, add
+	// the counters in pods.
 	RemovedPods *InterceptCountersApplyConfiguration `json:"removedPods,omitempty"`
 	// conditions of the intercept.
 	Conditions []metav1.ConditionApplyConfiguration `json:"conditions,omitempty"`
@@ -109,6 +113,14 @@ func (b *InterceptRequestStatusApplyConfiguration) WithPods(values ...*Intercept
 		}
 		b.Pods = append(b.Pods, *values[i])
 	}
+	return b
+}
+
+// WithPodsOmitted sets the PodsOmitted field in the declarative configuration to the given value
+// and returns the receiver, so that objects can be built by chaining "With" function invocations.
+// If called multiple times, the PodsOmitted field is set to the value of the last call.
+func (b *InterceptRequestStatusApplyConfiguration) WithPodsOmitted(value int32) *InterceptRequestStatusApplyConfiguration {
+	b.PodsOmitted = &value
 	return b
 }
 
