@@ -7,8 +7,8 @@ import (
 )
 
 const (
-	// maxChanges bounds the carriers that a pass creates, and those that it removes. Each takes some requests to the API server, and no
-	// request begins, expires or is withdrawn until the pass has ended.
+	// maxChanges bounds the carriers that a pass creates, those that it removes, and the statuses that it writes. Each takes one or more
+	// requests to the API server, and no request begins, expires or is withdrawn until the pass has ended.
 	maxChanges = 50
 	// nextBatch is when a pass follows that has left some. Without a pause it would find the caches from before this pass.
 	nextBatch = 100 * time.Millisecond

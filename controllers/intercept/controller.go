@@ -26,12 +26,8 @@ import (
 	"github.com/sonde-operator/sonde/internal/wire/text"
 )
 
-const (
-	// pollInterval is how often Stowaway is asked while a request lives.
-	pollInterval = time.Second
-	// countersInterval is about how often a status is written that differs in counters alone.
-	countersInterval = 10 * time.Second
-)
+// pollInterval is how often Stowaway is asked while a request lives.
+const pollInterval = time.Second
 
 // Users gives carriers a user that no other agent has.
 type Users interface {
@@ -89,9 +85,12 @@ func (r *Reconciler) Reconcile(ctx context.Context, _ ctrl.Request) (ctrl.Result
 		planned = planFor(observed, r.Limits, r.Clock.Now())
 	}
 	done, acted := r.act(ctx, observed, planned)
-	reported := r.report(ctx, observed, planned, done)
+	rest, reported := r.report(ctx, observed, planned, done)
 	r.remember(ctx, observed)
 	again := planned.again
+	if rest > 0 {
+		again = sooner(again, rest)
+	}
 	if err := errors.Join(observed.failed, acted, reported); err != nil {
 		// Not returned: controller-runtime would wait longer and longer, also for the requests that work.
 		r.log(ctx, err)

@@ -55,6 +55,8 @@ type request struct {
 	refusal, message string
 	// recorded is the phase in the last Event and audit record.
 	recorded sondev1.InterceptPhase
+	// written is when this manager last wrote the status.
+	written time.Time
 	// readError says why rights or target could not be read in this pass. Then the reading is an earlier pass's.
 	readError string
 	// replaced reports that the cache has another namespace than the stamp, or none, and the API server did not confirm that.

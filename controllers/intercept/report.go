@@ -2,20 +2,16 @@ package intercept
 
 import (
 	"cmp"
-	"context"
-	"errors"
 	"fmt"
 	"math"
 	"slices"
 	"time"
 
-	"k8s.io/apimachinery/pkg/api/equality"
 	apimeta "k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	sondev1 "github.com/sonde-operator/sonde/api/v1alpha1"
 	"github.com/sonde-operator/sonde/internal/naming"
-	"github.com/sonde-operator/sonde/internal/operator/pass"
 	"github.com/sonde-operator/sonde/internal/operator/slim"
 	"github.com/sonde-operator/sonde/internal/wire/handover"
 	"github.com/sonde-operator/sonde/internal/wire/text"
@@ -32,49 +28,6 @@ const (
 	// user may have any number of them in each request, and the manager's cache keeps all statuses. tunnel.MaxRoutedPods bounds the rest.
 	maxOthers = 20
 )
-
-// report writes the status of each request that has changed.
-func (r *Reconciler) report(ctx context.Context, o *observation, p *plan, done *actions) error {
-	now := r.Clock.Now()
-	var errs []error
-	for _, q := range o.requests {
-		before := q.DeepCopy()
-		q.recorded = before.Status.Phase
-		if last := r.previous[q.UID]; last != nil {
-			q.recorded = last.recorded // a status may have been written without an answer
-		}
-		statusOf(q, o, p, done, now)
-		if worthWriting(&before.Status, &q.Status, now) {
-			if err := pass.PatchStatus(ctx, r.Client, q.InterceptRequest, before, &before.Status, &q.Status, fieldOwner); err != nil {
-				errs = append(errs, fmt.Errorf("InterceptRequest %s/%s: %w", q.Namespace, q.Name, err))
-				continue
-			}
-		}
-		r.transition(ctx, q)
-	}
-	return errors.Join(errs...)
-}
-
-// worthWriting reports whether a status differs in more than counters and heartbeat. A status that differs in these alone is written
-// in one second of countersInterval, so that busy intercepts do not write every second.
-func worthWriting(was, is *sondev1.InterceptRequestStatus, now time.Time) bool {
-	if equality.Semantic.DeepEqual(was, is) {
-		return false
-	}
-	if !equality.Semantic.DeepEqual(withoutCounters(was), withoutCounters(is)) {
-		return true
-	}
-	return now.Unix()%int64(countersInterval/time.Second) == 0
-}
-
-func withoutCounters(s *sondev1.InterceptRequestStatus) *sondev1.InterceptRequestStatus {
-	c := s.DeepCopy()
-	c.Heartbeat = nil
-	for i := range c.Pods {
-		c.Pods[i].InterceptCounters = sondev1.InterceptCounters{}
-	}
-	return c
-}
 
 // statusOf writes the status of one request. It is pure but for q.Status.
 func statusOf(q *request, o *observation, p *plan, done *actions, now time.Time) {

@@ -258,9 +258,13 @@ func (s *schedule) fail(j *batchv1.Job) {
 func (s *schedule) request() { s.requestFor([]string{"1m", "8h"}[s.rand.IntN(2)]) }
 
 func (s *schedule) requestFor(time string) {
+	s.requestIn([]string{"shop", "hub"}[s.rand.IntN(2)], time)
+}
+
+func (s *schedule) requestIn(namespace, time string) {
 	s.pods++
 	q := &sondev1.InterceptRequest{
-		ObjectMeta: metav1.ObjectMeta{Namespace: []string{"shop", "hub"}[s.rand.IntN(2)], Name: fmt.Sprint("request-", s.pods)},
+		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: fmt.Sprint("request-", s.pods)},
 		Spec: sondev1.InterceptRequestSpec{
 			TargetNamespace: "shop",
 			TargetRef:       &sondev1.TargetReference{Kind: sondev1.TargetStatefulSet, Name: "web"}, TargetContainerPort: 8080,
