@@ -36,6 +36,8 @@ func (r *Reconciler) act(ctx context.Context, o *observation, p *plan) (*actions
 	var errs []error
 	// First what ends the routes of requests that have expired or lost the right: the rest may take long.
 	switch {
+	case o.stowaway.old: // so nothing is created or deleted by it
+		errs = append(errs, r.push(ctx, o, p))
 	case p.removeStowaway:
 		errs = append(errs, r.removeStowaway(ctx))
 	case p.stowaway:

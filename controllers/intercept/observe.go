@@ -150,6 +150,8 @@ type stowawayObjects struct {
 	manager         *tunnel.Identity
 	// waiting says why its Pod is not ready.
 	waiting string
+	// old reports that an earlier pass has read these, because the API server did not answer this one.
+	old bool
 }
 
 func (r *Reconciler) observe(ctx context.Context) (*observation, error) {
@@ -383,7 +385,7 @@ func (r *Reconciler) observeSecrets(ctx context.Context, o *observation, ours []
 	return nil
 }
 
-// observeStowaway reads Stowaway's few parts live. Without InterceptRequests it stops once it has seen that none is left.
+// observeStowaway reads Stowaway's few parts live. If that fails, it takes those that an earlier pass has read. Without InterceptRequests it stops once it has seen that none is left.
 func (r *Reconciler) observeStowaway(ctx context.Context, o *observation) error {
 	deployment := target.Metadata(sondev1.TargetDeployment)
 	key := client.ObjectKey{Namespace: r.Options.Namespace, Name: tunnel.Name}
@@ -395,17 +397,19 @@ func (r *Reconciler) observeStowaway(ctx context.Context, o *observation) error 
 	if len(o.requests) == 0 && !o.stowaway.deployment && r.memory.stowawayAbsent {
 		return nil
 	}
-	var service corev1.Service
-	if err := gone.Ignore(r.Live.Get(ctx, key, &service)); err != nil {
-		return wrap("get Stowaway's Service", err)
+	if err := r.observeStowawayLive(ctx, o, key); err != nil {
+		if r.memory.stowaway == nil {
+			return err
+		}
+		// Stowaway can still learn what has ended.
+		o.failed = errors.Join(o.failed, err)
+		there := o.stowaway.deployment
+		o.stowaway = *r.memory.stowaway
+		o.stowaway.deployment, o.stowaway.old = there, true
+	} else {
+		r.memory.stowaway = new(o.stowaway)
+		r.memory.stowawayAbsent = !o.stowaway.deployment && !o.stowaway.service && !o.stowaway.secret && len(o.requests) == 0
 	}
-	if service.UID != "" {
-		o.stowaway.service, o.stowaway.address = true, service.Spec.ClusterIP
-	}
-	if err := r.observeStowawayKeys(ctx, o, key); err != nil {
-		return err
-	}
-	r.memory.stowawayAbsent = !o.stowaway.deployment && !o.stowaway.service && !o.stowaway.secret && len(o.requests) == 0
 	if o.stowaway.deployment && o.stowaway.secret && o.stowaway.service {
 		if o.status, err = r.Stowaway.Status(ctx, &o.stowaway); err != nil {
 			ctrl.LoggerFrom(ctx).V(1).Info("Waiting for Stowaway", "reason", err.Error())
@@ -413,6 +417,17 @@ func (r *Reconciler) observeStowaway(ctx context.Context, o *observation) error 
 		}
 	}
 	return nil
+}
+
+func (r *Reconciler) observeStowawayLive(ctx context.Context, o *observation, key client.ObjectKey) error {
+	var service corev1.Service
+	if err := gone.Ignore(r.Live.Get(ctx, key, &service)); err != nil {
+		return wrap("get Stowaway's Service", err)
+	}
+	if service.UID != "" {
+		o.stowaway.service, o.stowaway.address = true, service.Spec.ClusterIP
+	}
+	return r.observeStowawayKeys(ctx, o, key)
 }
 
 func (r *Reconciler) observeStowawayKeys(ctx context.Context, o *observation, key client.ObjectKey) error {

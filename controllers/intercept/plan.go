@@ -139,8 +139,8 @@ func (p *plan) planRemovals(o *observation, now time.Time) bool {
 // planCreations reports whether it leaves some to the next pass.
 func (p *plan) planCreations(o *observation, now time.Time) bool {
 	p.nodes = o.missingNodes(now)
-	if !o.stowaway.secret || !o.stowaway.service {
-		return false // carriers need its key and address
+	if !o.stowaway.secret || !o.stowaway.service || o.stowaway.old {
+		return false // carriers need its key and address of now
 	}
 	var missing []*slim.Pod
 	for uid, pod := range p.pods {

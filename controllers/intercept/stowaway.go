@@ -149,6 +149,8 @@ type memory struct {
 	nodes map[string]nodeReading
 	// stowawayAbsent reports that a pass without InterceptRequests found no part of Stowaway.
 	stowawayAbsent bool
+	// stowaway is what was last read of it; nil if nothing was.
+	stowaway *stowawayObjects
 	// pushed is when Stowaway last took a state.
 	pushed time.Time
 }
