@@ -100,9 +100,7 @@ func planFor(capture sondev1.Capture, observed observation, review time.Duration
 	if planned.over && gateStaysOpen(capture, observed) {
 		planned.over, planned.closing = false, true
 	}
-	if planned.over {
-		planned.end = earlier(planned.end, observed.now.Truncate(time.Second)) // for example, the target is gone
-	}
+	planned.endEarly(observed.now)
 	planned.again = max(planned.nextPass(capture, observed, next).Sub(observed.now), soonest)
 	if planned.over || planned.closing || awaitsGate(capture, observed) {
 		planned.again = soonest // the next pass plans the clean-up of the final capture, or opens or closes the gate

@@ -43,6 +43,13 @@ func (planned *plan) newEnd(observed observation) time.Time {
 	return wholeSecond(later(observed.now, planned.start.Add(observed.duration)))
 }
 
+// endEarly ends the window of a capture that is over before, for example because its target is gone.
+func (planned *plan) endEarly(now time.Time) {
+	if planned.over {
+		planned.end = earlier(planned.end, now.Truncate(time.Second))
+	}
+}
+
 func wholeSecond(t time.Time) time.Time { return t.Add(time.Second - 1).Truncate(time.Second) }
 
 // awaitsFirst reports whether a Pod that existed at the start awaits its probe. A Pod that waits for a ceiling, or leaves, does

@@ -46,7 +46,7 @@ func heap() int64 {
 // TestMemoryOfStatuses measures what the manager keeps of all InterceptRequests that may intercept, if 20 tenants make their statuses as
 // large as they can: the cache, what a pass keeps for the next one, and a second pass.
 func TestMemoryOfStatuses(t *testing.T) {
-	const mostMiB, mostJSON = 72, 32 << 10
+	const mostMiB, mostJSON = 80, 32 << 10
 	o := &observation{stowaway: up, nodes: map[string]nodeReading{}}
 	done := &actions{refused: map[types.UID]string{}}
 	pods := map[string][]*slim.Pod{}
