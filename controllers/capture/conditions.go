@@ -70,17 +70,18 @@ func admittedCondition(observed observation) finding {
 func targetCondition(capture sondev1.Capture, observed observation) finding {
 	common := capture.Common()
 	ref, namespace := common.Target, common.TargetNamespace
+	pods := len(observed.workload.Pods) + len(observed.workload.Former)
 	switch {
 	case observed.admission.refused():
 		return finding{metav1.ConditionUnknown, observed.admission.reason, "not read"}
 	case !observed.workload.Found:
 		message := fmt.Sprintf("there is no %s %q in namespace %q", ref.Kind, ref.Name, namespace)
 		return finding{metav1.ConditionFalse, sondev1.ReasonTargetNotFound, message}
-	case len(observed.workload.Pods) == 0:
+	case pods == 0:
 		message := fmt.Sprintf("%s %q in namespace %q has no Pod that runs or is starting", ref.Kind, ref.Name, namespace)
 		return finding{metav1.ConditionFalse, sondev1.ReasonNoPods, message}
 	default:
-		message := fmt.Sprintf("%s %q in namespace %q has %d Pods", ref.Kind, ref.Name, namespace, len(observed.workload.Pods))
+		message := fmt.Sprintf("%s %q in namespace %q has %d Pods", ref.Kind, ref.Name, namespace, pods)
 		if n := observed.overdue(); n > 0 {
 			message += fmt.Sprintf("; %d of them should have ended already, and are not captured unless they were before", n)
 		}

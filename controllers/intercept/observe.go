@@ -385,7 +385,11 @@ func (r *Reconciler) observeSecrets(ctx context.Context, o *observation, ours []
 	return nil
 }
 
-// observeStowaway reads Stowaway's few parts live. If that fails, it takes those that an earlier pass has read. Without InterceptRequests it stops once it has seen that none is left.
+// liveTimeout bounds the reading of Stowaway's Service and Secret.
+const liveTimeout = 5 * time.Second
+
+// observeStowaway reads Stowaway's few parts live. If that fails, it takes those that an earlier pass has read. Without InterceptRequests
+// it stops once it has seen that none is left.
 func (r *Reconciler) observeStowaway(ctx context.Context, o *observation) error {
 	deployment := target.Metadata(sondev1.TargetDeployment)
 	key := client.ObjectKey{Namespace: r.Options.Namespace, Name: tunnel.Name}
@@ -420,6 +424,8 @@ func (r *Reconciler) observeStowaway(ctx context.Context, o *observation) error 
 }
 
 func (r *Reconciler) observeStowawayLive(ctx context.Context, o *observation, key client.ObjectKey) error {
+	ctx, cancel := context.WithTimeout(ctx, liveTimeout) // an API server that hangs would hold up what ends
+	defer cancel()
 	var service corev1.Service
 	if err := gone.Ignore(r.Live.Get(ctx, key, &service)); err != nil {
 		return wrap("get Stowaway's Service", err)

@@ -42,9 +42,6 @@ func (r *Reconciler) report(ctx context.Context, o *observation, p *plan, done *
 			due = append(due, changed{q, before})
 		}
 	}
-	if len(due) > maxChanges {
-		again = nextBatch
-	}
 	var errs []error
 	for _, c := range batch(due, func(c changed) string { return c.Namespace }, now) {
 		// The answer is not kept: it has more than the cache, and texts of its own.
@@ -56,6 +53,9 @@ func (r *Reconciler) report(ctx context.Context, o *observation, p *plan, done *
 		c.written = now
 		r.transition(ctx, c.request)
 	}
+	if len(due) > maxChanges && len(errs) < maxChanges { // not at once if the API server takes none
+		again = nextBatch
+	}
 	return again, errors.Join(errs...)
 }
 
@@ -66,7 +66,7 @@ func (q *request) resume(last *request) {
 	}
 	q.recorded = last.recorded // a status may have been written without an answer
 	q.written = last.written
-	q.Status.Pods, q.Status.RemovedPods = slices.Clone(last.Status.Pods), last.Status.RemovedPods
+	q.Status.Pods, q.Status.PodsOmitted, q.Status.RemovedPods = slices.Clone(last.Status.Pods), last.Status.PodsOmitted, last.Status.RemovedPods
 }
 
 // difference between the status that is written and the one that a pass has computed.

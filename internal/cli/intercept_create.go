@@ -28,16 +28,23 @@ func (c *interceptCommand) create(ctx context.Context, conn *connection, o *v1al
 		return err
 	}
 	name, uerr := removeByKey(ctx, conn, key)
-	if uerr == nil {
+	what := "The answer to the creation of the InterceptRequest was lost"
+	switch {
+	case uerr == nil && (name != "" || apierrors.IsInternalError(err)):
 		return err
+	case uerr == nil: // for example, a webhook has not answered yet
+		what += ", and it may be created later"
+	case apierrors.IsInternalError(err):
+		what = "The API server failed, and the InterceptRequest may exist: " + describe(uerr)
+	default:
+		what += ", and it may exist: " + describe(uerr)
 	}
 	end := "down"
 	if name != "" || c.request.Name != "" {
 		end += " " + cmp.Or(name, c.request.Name)
 	}
 	// It is printed here: an error is not, after an interrupt.
-	fmt.Fprintf(c.plugin.streams.ErrOut, "The answer to the creation of the InterceptRequest was lost, and it may exist: %s\nTo end it:\n  %s\n",
-		describe(uerr), c.plugin.commandLine(end, conn.namespace))
+	fmt.Fprintf(c.plugin.streams.ErrOut, "%s\nTo end it:\n  %s\n", what, c.plugin.commandLine(end, conn.namespace))
 	return err
 }
 

@@ -645,6 +645,10 @@ func TestInterceptCreatedWithoutAnAnswer(t *testing.T) {
 			prepare:  func(c *interceptCluster) { c.refuse = apierrors.NewInternalError(errors.New("no etcd")) },
 			wantCode: report.ExitError, want: []string{"no etcd"}, wantLists: 1,
 		},
+		"the API server gives up": { // and goes on with it, perhaps
+			prepare:  func(c *interceptCluster) { c.refuse = apierrors.NewTimeoutError("too slow", 0) },
+			wantCode: report.ExitError, want: []string{"too slow", "it may be created later\nTo end it:\n  kubectl sonde down -n shop\n"}, wantLists: 1,
+		},
 		"the API server cannot be reached": {
 			prepare: func(c *interceptCluster) { c.url = "http://127.0.0.1:1" }, wantCode: report.ExitError, want: []string{"error: Post ", "cannot be reached"},
 		},

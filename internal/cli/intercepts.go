@@ -154,16 +154,18 @@ func (p *plugin) down(ctx context.Context, names []string, all bool) error {
 		}
 	}
 	for i := range chosen { // also after an error: each of them answers requests
+		if ctx.Err() != nil {
+			break
+		}
 		o := &chosen[i]
-		err := endIntercept(ctx, conn.client, o)
-		switch {
-		case ctx.Err() != nil:
-			return context.Cause(ctx)
-		case err != nil:
+		if err := endIntercept(ctx, conn.client, o); err != nil {
 			failed = append(failed, fmt.Errorf("delete InterceptRequest %s/%s: %w", o.Namespace, o.Name, err))
 			continue
 		}
 		fmt.Fprintf(p.streams.Out, "interceptrequest.%s/%s deleted: it no longer intercepts %s\n", v1alpha1.GroupVersion.Group, o.Name, intercept.Target(o))
+	}
+	if ctx.Err() != nil {
+		return context.Cause(ctx)
 	}
 	if len(failed) == 0 {
 		return nil

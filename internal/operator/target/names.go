@@ -84,7 +84,7 @@ func FormerNames(ctx context.Context, cached client.Reader, namespace string, po
 	}
 	found, ok := former(ctx, cached, namespace, owner)
 	if found == nil || owner.Kind != replicaSet {
-		if ok {
+		if ok && byName.Name != "" { // a ReplicaSet without a dash in its name is no Deployment's
 			names = append(names, byName)
 		}
 		return names
