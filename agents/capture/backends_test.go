@@ -203,3 +203,24 @@ func TestInterfaceThatIsGoneBeforeTheCaptureIsAttached(t *testing.T) {
 		})
 	}
 }
+
+// An interface that has left since the capture listed it, before it could be attached, may have packets elsewhere: no message says so later.
+func TestInterfaceThatLeavesBeforeTheStart(t *testing.T) {
+	t.Parallel()
+	for _, cand := range each {
+		t.Run(cand.name, func(t *testing.T) {
+			n := newTestNet(t)
+			r := startChanged(t.Context(), t, cand.engine(), &Config{NetNS: n.target}, func(s *session) {
+				s.attached = false
+				if err := s.attach(&links.Link{Name: "net1", Index: 9999, HardwareType: unix.ARPHRD_ETHER, Flags: unix.IFF_UP}); err != nil {
+					t.Error(err)
+				}
+				s.attached = true
+			})
+			n.senderTo(t, n.target, n.peer, peerIP).send(0, 10)
+			res := r.stop()
+			exactly(t, readFile(t, res.Path).numbers(t, "eth0"), 0, 10)
+			wantGap(t, res, "net1: "+leftBefore)
+		})
+	}
+}

@@ -282,7 +282,9 @@ func (s *session) attach(l *links.Link) error {
 		s.skip(l, err.Error(), true) // the capture is running: do not end it
 		return nil
 	}
-	if isGone(err) { // before the capture began
+	if isGone(err) { // before the capture began: no message will say whether it was moved
+		// With this index, it is captured if it comes back.
+		s.skip(&links.Link{Name: l.Name, Index: -1}, leftBefore, !s.cfg.NodeNetwork)
 		return nil
 	}
 	if err != nil {
@@ -321,13 +323,18 @@ func (s *session) check(l *links.Link) (lt pcapng.LinkType, why string) {
 	return lt, ""
 }
 
+// leftBefore is the note on an interface that was listed, and gone when the capture was to be attached to it.
+const leftBefore = "it left before the capture was attached to it, perhaps into another network namespace, where its packets are not captured"
+
 // start lets packets in. An interface that has just gone stays in the file, without packets.
 func (s *session) start(src *source) error {
 	s.sources = append(s.sources, src)
 	account := &src.iface.Account
 	err := src.Start(src.iface)
 	if isGone(err) {
-		src.late, account.Gone = s.attached, true
+		if src.late, account.Gone = s.attached, true; !s.attached {
+			s.missUnlessNode(account, leftBefore)
+		}
 		return src.stop()
 	}
 	if err != nil && s.attached { // as in attach; the file has its description already
