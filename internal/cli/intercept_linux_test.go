@@ -386,6 +386,19 @@ func (c *interceptCluster) left() int {
 	return len(c.objects)
 }
 
+// awaitLeft waits until there are n InterceptRequests.
+func (c *interceptCluster) awaitLeft(n int) {
+	c.t.Helper()
+	end := time.Now().Add(10 * time.Second)
+	for c.left() != n {
+		if time.Now().After(end) {
+			c.t.Errorf("there are %d InterceptRequests, want %d", c.left(), n)
+			return
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
+}
+
 func (c *interceptCluster) start(args ...string) *run {
 	c.t.Helper()
 	return startWith(c.t, &apiServer{url: c.url}, func(*Options) {}, args...)
@@ -658,8 +671,7 @@ func TestInterceptCreatedWithoutAnAnswer(t *testing.T) {
 			tc.prepare(c)
 			r := c.start("intercept", "web", "--port", "8080", "--to", "127.0.0.1:1")
 			if tc.interrupt {
-				for end := time.Now().Add(10 * time.Second); c.left() == 0 && time.Now().Before(end); time.Sleep(10 * time.Millisecond) {
-				}
+				c.awaitLeft(1)
 				r.signals <- os.Interrupt
 				r.signals <- os.Interrupt
 			}
