@@ -224,6 +224,8 @@ func (planned *plan) planJob(v *outcome.Verdict, observed observation, p *podSta
 		case nodeExists:
 		}
 		planned.room.take(p)
+		// It does not wait for a ceiling any more: the end of the capture awaits its probe (awaitsFirst).
+		v.Entry.Reason, v.Entry.Message = sondev1.ReasonPending, ""
 		planned.create = append(planned.create, creation{p, observed.podDuration(planned.end, observed.now)})
 	}
 }
@@ -237,7 +239,9 @@ func (planned *plan) joins(capture sondev1.Capture, observed observation, p *pod
 	case joinsByGate(capture, p):
 		return true
 	case planned.start.IsZero():
-		return isQueued(p.before) || observed.now.Before(capture.GetCreationTimestamp().Add(targetTimeout))
+		// While the capture waits for a ceiling it has not begun: a Pod that appears then belongs to it, however late that is.
+		return isQueued(p.before) || slices.ContainsFunc(status.Pods, isQueued) ||
+			observed.now.Before(capture.GetCreationTimestamp().Add(targetTimeout))
 	case !planned.end.IsZero() && !observed.now.Before(planned.end):
 		return false
 	case p.known, status.StartTime == nil:

@@ -90,17 +90,28 @@ func TestQueueOfNamespace(t *testing.T) {
 func TestQueueDrains(t *testing.T) {
 	t.Parallel()
 	first := other("a", -time.Minute, begun)
-	w := newWorld(t, newCapture(), append(deployment("web-1"), first)...)
+	w := newWorld(t, newCapture(func(pc *sondev1.PacketCapture) { pc.Spec.FollowPods = new(false) }), append(deployment("web-1"), first)...)
 	w.r.Ceilings = ceiling.Limits{CapturesPerNamespace: 1}
 	w.settle()
 	w.clock.Step(2 * targetTimeout)
 	if res := w.settle(); len(w.jobs()) > 0 || w.capture().Status.Phase != sondev1.PhasePending || res.RequeueAfter != queueDelay {
 		t.Fatalf("jobs %v, status %+v, next pass after %s", w.jobNames(), w.capture().Status, res.RequeueAfter)
 	}
+	w.add(webPod("web-2", w.now)) // while the capture waits
+	w.settle()
 	w.remove(first)
 	w.settle()
-	if diff := cmp.Diff([]string{"web-1-qwer"}, w.jobNames()); diff != "" {
+	if diff := cmp.Diff([]string{"web-1-qwer", "web-2-qwer"}, w.jobNames()); diff != "" {
 		t.Errorf("jobs (-want +got):\n%s", diff)
+	}
+	if end := w.capture().Status.EndTime; end != nil {
+		t.Errorf("the end is fixed at %v, before a probe is attached", end)
+	}
+	w.clock.Step(time.Minute) // a slow start
+	w.attachNew()
+	w.settle()
+	if s := w.capture().Status; s.Phase != sondev1.PhaseCapturing || s.EndTime == nil || !s.EndTime.After(w.clock.Now()) {
+		t.Errorf("phase %s, end %v, now %v", s.Phase, s.EndTime, w.clock.Now())
 	}
 }
 
