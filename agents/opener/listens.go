@@ -16,11 +16,14 @@ import (
 // Messages in which the kernel lists sockets (sock_diag(7)).
 const (
 	diagRequest = 56              // struct inet_diag_req_v2
-	diagAnswer  = 24              // struct inet_diag_msg up to the source address
+	diagAnswer  = 44              // struct inet_diag_msg up to the interface
+	diagDevice  = 40              // the interface that the socket is bound to (SO_BINDTODEVICE); 0 for none
 	stateListen = uint32(1) << 10 // TCP_LISTEN, as a set of states
 )
 
-// listens reports whether a socket other than these listens on a TCP port of a network namespace, at any address.
+// listens reports whether a socket other than these listens on a TCP port of a network namespace, at any address. A socket that is bound to
+// an interface does not count: connections of the carrier come through lo. They would not reach it, or, if it is bound to lo, would reach it
+// from outside of the Pod.
 func listens(ns *os.File, port uint16, except []netip.AddrPort) (is bool, err error) {
 	err = links.InNetNS(int(ns.Fd()), func() error {
 		for _, family := range []uint8{unix.AF_INET, unix.AF_INET6} {
@@ -49,7 +52,7 @@ func listensIn(family uint8, port uint16, except []netip.AddrPort) (bool, error)
 		return false, err
 	}
 	return slices.ContainsFunc(answers, func(b []byte) bool {
-		return len(b) >= diagAnswer && !slices.Contains(except, listenerOf(b))
+		return len(b) >= diagAnswer && binary.NativeEndian.Uint32(b[diagDevice:]) == 0 && !slices.Contains(except, listenerOf(b))
 	}), nil
 }
 

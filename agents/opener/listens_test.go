@@ -2,7 +2,10 @@ package opener
 
 import (
 	"net"
+	"syscall"
 	"testing"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/sonde-operator/sonde/test/privileged"
 )
@@ -32,6 +35,20 @@ func TestListens(t *testing.T) {
 		}
 		check("an app at "+address+" that has ended", 8080, false)
 	}
+	inNS(t, n.pod, func() error {
+		bound := net.ListenConfig{Control: func(_, _ string, c syscall.RawConn) (err error) {
+			if cerr := c.Control(func(fd uintptr) { err = unix.BindToDevice(int(fd), "lo") }); cerr != nil {
+				return cerr
+			}
+			return err
+		}}
+		l, err := bound.Listen(t.Context(), "tcp", ":8080")
+		if err == nil {
+			t.Cleanup(func() { _ = l.Close() })
+		}
+		return err
+	})
+	check("an app that is bound to an interface", 8080, false)
 	for _, own := range p.dialer.listeners {
 		check("the carrier's listener at "+own.String(), own.Port(), false)
 	}

@@ -306,9 +306,11 @@ func (r *Reconciler) rightMissing(ctx context.Context, namespace string, a actio
 	return false
 }
 
-// refusal reports whether an immediate retry would fail in the same way.
+// refusal reports whether an immediate retry would fail in the same way. The API server answers 400 for a webhook that refuses without a
+// code, as Kyverno does, and 500 for one that cannot be called, and for the eviction of a Pod with two PodDisruptionBudgets.
 func refusal(err error) bool {
 	var soon *tooSoonError
 	return errors.As(err, &soon) || apierrors.IsForbidden(err) || apierrors.IsInvalid(err) || apierrors.IsTooManyRequests(err) ||
+		apierrors.IsBadRequest(err) || apierrors.IsInternalError(err) ||
 		errors.Is(err, errNameTaken) || errors.Is(err, errBadTemplate)
 }

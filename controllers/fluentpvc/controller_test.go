@@ -825,8 +825,10 @@ func TestRefusedClaim(t *testing.T) {
 		"no answer about the right": {
 			err: forbidden("a policy"), unanswered: errors.New("no connection"), wantReason: sondev1.ReasonClaimRefused, wantText: "a policy", wantAsked: 1,
 		},
-		"namespace ends":  {err: ending, missing: withdrawn, wantReason: sondev1.ReasonClaimRefused, wantText: "is being terminated"},
-		"not a valid one": {err: apierrors.NewInvalid(sondev1.GroupVersion.WithKind("PersistentVolumeClaim").GroupKind(), claimName, nil), wantReason: sondev1.ReasonClaimRefused, wantText: "is invalid"},
+		"a webhook without a code": {err: apierrors.NewBadRequest("admission webhook denied the request: too large"), wantReason: sondev1.ReasonClaimRefused, wantText: "too large"},
+		"a webhook that fails":     {err: apierrors.NewInternalError(errors.New("failed calling webhook")), wantReason: sondev1.ReasonClaimRefused, wantText: "failed calling webhook"},
+		"namespace ends":           {err: ending, missing: withdrawn, wantReason: sondev1.ReasonClaimRefused, wantText: "is being terminated"},
+		"not a valid one":          {err: apierrors.NewInvalid(sondev1.GroupVersion.WithKind("PersistentVolumeClaim").GroupKind(), claimName, nil), wantReason: sondev1.ReasonClaimRefused, wantText: "is invalid"},
 	}
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
