@@ -165,7 +165,7 @@ func (c *Client) Listens(ctx context.Context, port uint16) (bool, error) {
 	return true, nil
 }
 
-// Dial connects to an address of the Pod from its loopback address. Steering leaves the connection alone. At most MaxDials run at one time;
+// Dial connects to an address of the Pod from that same address. Steering leaves the connection alone. At most MaxDials run at one time;
 // others wait. The error is a *net.OpError with the system call's error in it, like a net.Dialer's.
 func (c *Client) Dial(ctx context.Context, to netip.AddrPort) (*net.TCPConn, error) {
 	conn, err := c.dial(ctx, to)
