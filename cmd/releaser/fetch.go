@@ -306,8 +306,8 @@ func registryClientOver(transport *http.Client, c release.Chart, login *credenti
 var errNoTLS = errors.New("the registry wants credentials without TLS")
 
 // bounded cuts what a server sends: the registry's client reads all into memory. It sends no credentials without TLS, not even to the
-// registry's own host. It removes a challenge that came without TLS: whoever forged it could name a server as the registry's token server,
-// and the registry's client would send the credentials there.
+// registry's own host. It also removes challenges that came without TLS. A forged one could name another token server, and the
+// registry's client would send the credentials there.
 type bounded struct{ http.RoundTripper }
 
 // RoundTrip implements http.RoundTripper.

@@ -244,8 +244,8 @@ func TestTagsOfARegistryThatRedirects(t *testing.T) {
 	}
 }
 
-// TestNoChallengeWithoutTLS lists the tags of a registry that redirects to its own host without TLS, where somebody else answers: with the
-// address of a token server of their own, which would get the credentials, by TLS.
+// TestNoChallengeWithoutTLS lists the tags of a registry that redirects to its own host without TLS. There an attacker answers, and names a
+// token server, which would get the credentials by TLS.
 func TestNoChallengeWithoutTLS(t *testing.T) {
 	const host = "registry.example.com"
 	var withPassword []string

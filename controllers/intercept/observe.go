@@ -405,7 +405,7 @@ func (r *Reconciler) observeStowaway(ctx context.Context, o *observation) error 
 		if r.memory.stowaway == nil {
 			return err
 		}
-		// Stowaway can still learn what has ended.
+		// These suffice to tell Stowaway what has ended.
 		o.failed = errors.Join(o.failed, err)
 		there := o.stowaway.deployment
 		o.stowaway = *r.memory.stowaway

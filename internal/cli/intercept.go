@@ -169,7 +169,7 @@ func (i *runningIntercept) run(ctx context.Context) error {
 	i.state.SetEnding("Ending")
 	parts.Go(i.show)
 	derr := i.remove(ctx, errors.Is(err, errDeleted))
-	parts.Wait() // for ever, if nobody reads the output and it is full
+	parts.Wait() // it blocks while the output does
 	i.state.SetEnded(endOf(err, derr))
 	i.show()
 	i.display.Close()
@@ -190,7 +190,7 @@ func (i *runningIntercept) dialed(err error) {
 	}
 }
 
-// who answers when an intercept has ended: another intercept of the port may match the same requests.
+// appAnswers says who answers when an intercept has ended. Another intercept of the port may match the same requests.
 const appAnswers = "the app answers, unless another intercept does"
 
 // endOf returns what the last screen says of an intercept that ended with err, and was deleted with derr.
@@ -232,8 +232,8 @@ func (i *runningIntercept) report(r tunnel.Report) {
 	}
 }
 
-// follow keeps the tunnel and the display until the intercept ends. It returns why, and does not wait for the parts: those that print may
-// not end before somebody reads the output.
+// follow keeps the tunnel and the display until the intercept ends. It returns why. It does not wait for the parts, because those that
+// print block while the output does.
 func (i *runningIntercept) follow(ctx context.Context, parts *sync.WaitGroup) error {
 	ctx, end := context.WithCancelCause(ctx)
 	defer end(nil)
@@ -342,7 +342,7 @@ func (i *runningIntercept) watchOnce(ctx context.Context, end context.CancelCaus
 		return false, fmt.Errorf("read the InterceptRequest: %w", err)
 	}
 	i.observe(&now, end, ready)
-	// From this version on: without it, a deletion between the two requests would never be told.
+	// From this version on, so that the watch has a deletion between the two requests.
 	w, err := i.conn.client.Watch(ctx, &v1alpha1.InterceptRequestList{}, client.InNamespace(key.Namespace), &client.ListOptions{
 		FieldSelector: fields.OneTermEqualSelector("metadata.name", key.Name), Raw: &metav1.ListOptions{ResourceVersion: now.ResourceVersion},
 	})

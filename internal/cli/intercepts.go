@@ -176,7 +176,7 @@ func (p *plugin) down(ctx context.Context, names []string, all bool) error {
 	return exitCode(report.ExitError)
 }
 
-// endIntercept deletes an InterceptRequest within a time of its own: one that hangs must not take that of the others.
+// endIntercept deletes an InterceptRequest. Each has its own time limit, so that one that hangs does not keep others from being deleted.
 func endIntercept(ctx context.Context, c client.Client, o *v1alpha1.InterceptRequest) error {
 	ctx, cancel := context.WithTimeout(ctx, cleanup)
 	defer cancel()
@@ -197,7 +197,7 @@ func namedIntercepts(ctx context.Context, conn *connection, names []string) (fou
 	return found, failed
 }
 
-// ownIntercepts returns those of the user.
+// ownIntercepts returns the InterceptRequests that the user created.
 func (p *plugin) ownIntercepts(ctx context.Context, conn *connection, all bool) ([]v1alpha1.InterceptRequest, error) {
 	var chosen []v1alpha1.InterceptRequest
 	items, err := p.intercepts(ctx, conn, all)

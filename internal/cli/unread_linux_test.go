@@ -81,7 +81,7 @@ func TestInterceptEndsWithTheReaderOfItsOutput(t *testing.T) {
 	}
 }
 
-// stuckFrom is an output that nobody reads any more once it has a text, until read is closed.
+// stuckFrom is an output that blocks once it has a text, until read is closed.
 type stuckFrom struct {
 	*output
 	text string
@@ -95,7 +95,7 @@ func (s stuckFrom) Write(b []byte) (int, error) {
 	return s.output.Write(b)
 }
 
-// TestInterceptEndsWithAFullOutput: a Ctrl-C ends the intercept although nobody reads the output, as after Ctrl-S on a terminal.
+// TestInterceptEndsWithAFullOutput: Ctrl-C ends the intercept while its output is blocked, as after Ctrl-S on a terminal.
 func TestInterceptEndsWithAFullOutput(t *testing.T) {
 	c := newInterceptCluster(t)
 	read := make(chan struct{})
