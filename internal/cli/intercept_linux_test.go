@@ -895,15 +895,14 @@ func (c *interceptCluster) add(name, user string) {
 
 func TestInterceptsAndDown(t *testing.T) {
 	c := newInterceptCluster(t)
-	add := c.add
-	add("a1", "alice")
+	c.add("a1", "alice")
 	r := c.start("intercepts")
 	r.await(t, report.ExitOK)
 	want := "NAME  USER   TARGET          PORT  MATCH              PHASE   PODS   REQUESTS  AGE\na1    alice  Deployment/web  8080  x-developer=alice  Active  1/302  3         5h\n"
 	if r.out.String() != want {
 		t.Errorf("table\n%s\nwant\n%s", r.out, want)
 	}
-	add("b1", "bob")
+	c.add("b1", "bob")
 	r = c.start("down")
 	r.await(t, report.ExitOK)
 	if got := r.out.String(); got != "interceptrequest.monitoring.openshift.tpg/a1 deleted: it no longer intercepts Deployment/web port 8080\n" || c.left() != 1 {
