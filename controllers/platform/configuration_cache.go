@@ -15,7 +15,7 @@ import (
 // ConfigurationCache holds the webhook configuration for Pods and nothing else. The manager's cache cannot hold it, because it
 // lists this kind by the name of the configuration for Sonde's own kinds. It runs on every replica, so that a standby can take over
 // at once.
-type ConfigurationCache struct{ cache.Cache }
+type ConfigurationCache struct{ standbyCache }
 
 // NewConfigurationCache returns the cache of the configuration for Pods. The caller adds it to the manager.
 func NewConfigurationCache(config *rest.Config, scheme *runtime.Scheme) (ConfigurationCache, error) {
@@ -25,8 +25,11 @@ func NewConfigurationCache(config *rest.Config, scheme *runtime.Scheme) (Configu
 	if err != nil {
 		return ConfigurationCache{}, fmt.Errorf("create the cache of the webhook configuration %s: %w", PodConfigurationName, err)
 	}
-	return ConfigurationCache{c}, nil
+	return ConfigurationCache{standbyCache{c}}, nil
 }
 
+// standbyCache runs on every replica, also on those that do not lead.
+type standbyCache struct{ cache.Cache }
+
 // NeedLeaderElection implements manager.LeaderElectionRunnable.
-func (ConfigurationCache) NeedLeaderElection() bool { return false }
+func (standbyCache) NeedLeaderElection() bool { return false }

@@ -7,6 +7,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/event"
 	"sigs.k8s.io/controller-runtime/pkg/handler"
@@ -21,8 +22,7 @@ const objectOwner = client.FieldOwner("sonde-platform")
 // ObjectReconciler applies one object of an API that not every cluster has: at start, and when someone changes or
 // deletes it.
 type ObjectReconciler struct {
-	// Client watches through a cache with the options of platform.CacheByObject. It reads unstructured objects without
-	// the cache, so that a pass never compares with a stale object.
+	// Client reads unstructured objects without a cache, so that a pass never compares with a stale object.
 	client.Client
 	// Live reads the owner.
 	Live client.Reader
@@ -36,15 +36,26 @@ type ObjectReconciler struct {
 // requires it for setting an owner on an existing object. The right to create is restricted to the names, which suffices
 // because server-side apply is a PATCH.
 
-// SetupWithManager adds the controller and triggers its first pass.
+// SetupWithManager adds the controller and triggers its first pass. The object has a cache of its own: one cache can list only one object
+// of a kind by name.
 func (r *ObjectReconciler) SetupWithManager(mgr ctrl.Manager) error {
+	only, err := cache.New(mgr.GetConfig(), cache.Options{
+		HTTPClient: mgr.GetHTTPClient(), Scheme: mgr.GetScheme(), Mapper: mgr.GetRESTMapper(), ByObject: platform.CacheOnly(r.Desired),
+	})
+	if err != nil {
+		return fmt.Errorf("create the cache of %s %s: %w", r.Desired.GetKind(), r.Desired.GetName(), err)
+	}
+	if err := mgr.Add(standbyCache{only}); err != nil {
+		return fmt.Errorf("add the cache of %s %s: %w", r.Desired.GetKind(), r.Desired.GetName(), err)
+	}
 	first := make(chan event.GenericEvent, 1)
 	first <- event.GenericEvent{Object: r.Desired}
-	name := "platform-" + strings.ToLower(r.Desired.GetKind())
+	name := "platform-" + strings.ToLower(r.Desired.GetKind()) + "-" + r.Desired.GetName()
+	enqueue := &handler.EnqueueRequestForObject{}
 	return ctrl.NewControllerManagedBy(mgr).
 		Named(name).
-		For(r.empty()).
-		WatchesRawSource(source.Channel(first, &handler.EnqueueRequestForObject{})).
+		WatchesRawSource(source.Kind[client.Object](only, r.empty(), enqueue)).
+		WatchesRawSource(source.Channel(first, enqueue)).
 		Complete(r.Watchdog.Watch(name, r))
 }
 

@@ -32,7 +32,7 @@ func (c readerCache) Get(ctx context.Context, key client.ObjectKey, o client.Obj
 }
 
 func cacheOf(c client.Reader) ConfigurationCache {
-	return ConfigurationCache{readerCache{reader: c}}
+	return ConfigurationCache{standbyCache{readerCache{reader: c}}}
 }
 
 // gatedIn reads the namespaces of the configuration; nil if it does not exist.

@@ -16,6 +16,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -270,15 +271,21 @@ func annotating(t *testing.T, o client.Object, key, value string) func(client.Cl
 // protectClaims puts the policy into force until the test ends, so that other tests may still create bindings.
 func protectClaims(t *testing.T) {
 	t.Helper()
-	inForce := func(ctx context.Context) bool {
+	enforce(t, platform.ClaimPolicy(operatorNamespace), func(ctx context.Context) bool {
 		return admin.Create(ctx, boundBinding(metav1.NamespaceDefault, "probe"), client.DryRunAll) != nil
-	}
+	})
+}
+
+// enforce puts a policy into force until the test ends. inForce makes a request that only the policy refuses, and reports whether it is
+// refused.
+func enforce(t *testing.T, policy []*unstructured.Unstructured, inForce func(ctx context.Context) bool) {
+	t.Helper()
 	if inForce(t.Context()) {
-		t.Fatal("a binding is refused before there is a policy")
+		t.Fatal("the request is refused before there is a policy")
 	}
 	t.Cleanup(func() {
 		ctx := context.WithoutCancel(t.Context())
-		for _, o := range platform.ClaimPolicy(operatorNamespace) {
+		for _, o := range policy {
 			if err := admin.Delete(ctx, o); err != nil {
 				t.Error(err)
 			}
@@ -290,7 +297,7 @@ func protectClaims(t *testing.T) {
 		}
 	})
 	role := ownerRole(t)
-	for _, o := range platform.ClaimPolicy(operatorNamespace) {
+	for _, o := range policy {
 		keeps(t, o, role)
 	}
 	poll(t, "the policy to be in force", func() bool { return inForce(t.Context()) })
@@ -317,15 +324,6 @@ func ownerRole(t *testing.T) *rbacv1.ClusterRole {
 func claimUsers(t *testing.T) string {
 	t.Helper()
 	ns := namespace(t, nil)
-	user := func(name string, rules ...rbacv1.PolicyRule) {
-		m := metav1.ObjectMeta{Namespace: ns, GenerateName: "claims-"}
-		role := &rbacv1.Role{ObjectMeta: m, Rules: rules}
-		create(t, role)
-		create(t, &rbacv1.RoleBinding{
-			ObjectMeta: m, Subjects: []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: rbacv1.UserKind, Name: name}},
-			RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "Role", Name: role.Name},
-		})
-	}
 	verbs := []string{"get", "create", "update", "patch"}
 	bindings := rbacv1.PolicyRule{
 		APIGroups: []string{sondev1.GroupVersion.Group}, Resources: []string{"fluentpvcbindings", "fluentpvcbindings/status"}, Verbs: append([]string{"delete", "deletecollection"}, verbs...),
@@ -333,11 +331,23 @@ func claimUsers(t *testing.T) string {
 	write := rbacv1.PolicyRule{APIGroups: []string{""}, Resources: []string{"persistentvolumeclaims", "persistentvolumeclaims/status"}, Verbs: verbs}
 	deletion := rbacv1.PolicyRule{APIGroups: []string{""}, Resources: []string{"persistentvolumeclaims"}, Verbs: []string{"delete", "deletecollection"}}
 	for _, name := range []string{claimManager, claimAdmin, otherManager, anyController} {
-		user(name, bindings, write, deletion)
+		grant(t, ns, name, bindings, write, deletion)
 	}
-	user(claimAnnotator, bindings, write)
-	user(binder, write)
+	grant(t, ns, claimAnnotator, bindings, write)
+	grant(t, ns, binder, write)
 	return ns
+}
+
+// grant gives a user rights in a namespace.
+func grant(t *testing.T, ns, user string, rules ...rbacv1.PolicyRule) {
+	t.Helper()
+	m := metav1.ObjectMeta{Namespace: ns, GenerateName: "granted-"}
+	role := &rbacv1.Role{ObjectMeta: m, Rules: rules}
+	create(t, role)
+	create(t, &rbacv1.RoleBinding{
+		ObjectMeta: m, Subjects: []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: rbacv1.UserKind, Name: user}},
+		RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "Role", Name: role.Name},
+	})
 }
 
 // boundBinding is a binding as the operator creates it.

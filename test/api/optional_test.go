@@ -3,6 +3,7 @@
 package api
 
 import (
+	"context"
 	"testing"
 	"time"
 
@@ -11,10 +12,12 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/clock"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/envtest"
+	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
 
 	platformcontroller "github.com/sonde-operator/sonde/controllers/platform"
 	"github.com/sonde-operator/sonde/internal/agentjob"
@@ -56,6 +59,50 @@ func TestOptionalAPIs(t *testing.T) {
 	}
 	for _, o := range append(objects, platform.PriorityClass()) { // every cluster has the API of the last one
 		t.Run(o.GetKind(), func(t *testing.T) { keeps(t, o, role) })
+	}
+}
+
+// TestTwoObjectsOfOneKind: the manager keeps each of them in place, and watches it by name.
+func TestTwoObjectsOfOneKind(t *testing.T) {
+	ownerRole(t)
+	mgr, err := ctrl.NewManager(config, ctrl.Options{Scheme: scheme, Metrics: metricsserver.Options{BindAddress: "0"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	objects := []*unstructured.Unstructured{platform.PriorityClass(), platform.PriorityClass()}
+	for i, name := range []string{"sonde-one", "sonde-two"} {
+		objects[i].SetName(name)
+		r := &platformcontroller.ObjectReconciler{
+			Client: mgr.GetClient(), Live: admin, Desired: objects[i], Watchdog: &health.Watchdog{Limit: time.Minute, Clock: clock.RealClock{}},
+		}
+		if err := r.SetupWithManager(mgr); err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = admin.Delete(context.WithoutCancel(t.Context()), objects[i]) })
+	}
+	ctx, stop := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() { ended <- mgr.Start(ctx) }()
+	t.Cleanup(func() {
+		stop()
+		if err := <-ended; err != nil {
+			t.Error(err)
+		}
+	})
+	for _, o := range objects {
+		uid := func() types.UID {
+			live := o.DeepCopy()
+			if err := admin.Get(t.Context(), client.ObjectKeyFromObject(o), live); err != nil {
+				return ""
+			}
+			return live.GetUID()
+		}
+		poll(t, o.GetName()+" is created", func() bool { return uid() != "" })
+		before := uid()
+		if err := admin.Delete(t.Context(), o.DeepCopy()); err != nil {
+			t.Fatal(err)
+		}
+		poll(t, o.GetName()+" is created again", func() bool { return uid() != "" && uid() != before })
 	}
 }
 

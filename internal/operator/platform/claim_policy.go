@@ -5,7 +5,6 @@ import (
 	"strings"
 
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
@@ -20,17 +19,6 @@ const (
 	bindingKind = "FluentPVCBinding"
 )
 
-// +kubebuilder:rbac:groups=admissionregistration.k8s.io,resources=validatingadmissionpolicies;validatingadmissionpolicybindings,resourceNames=sonde-fluentpvc,verbs=create;get;list;watch;patch;delete
-
-// exemptControllers end namespaces and collect garbage. Clusters whose controllers do not have ServiceAccounts use the
-// last name for all of them. They are not exempt when they create: a controller creates claims with the labels that
-// users write into their templates.
-var exemptControllers = []string{
-	"system:serviceaccount:kube-system:generic-garbage-collector",
-	"system:serviceaccount:kube-system:namespace-controller",
-	"system:kube-controller-manager",
-}
-
 // ClaimPolicy returns the policy that protects the bindings of FluentPVCs and their claims, with the object that puts
 // it into force. namespace is the operator's.
 //
@@ -38,24 +26,7 @@ var exemptControllers = []string{
 // Deletion by namespace, by garbage collection and with the CRD passes, so that nothing hangs. The deletion of a CRD
 // passes no admission at all.
 func ClaimPolicy(namespace string) []*unstructured.Unstructured {
-	version := admissionregistrationv1.SchemeGroupVersion
-	policy := content(version.WithKind("ValidatingAdmissionPolicy"), &admissionregistrationv1.ValidatingAdmissionPolicy{
-		ObjectMeta: meta("", claimPolicy),
-		Spec: admissionregistrationv1.ValidatingAdmissionPolicySpec{
-			FailurePolicy:    new(admissionregistrationv1.Fail),
-			MatchConstraints: &admissionregistrationv1.MatchResources{ResourceRules: protectedResources(), MatchPolicy: new(admissionregistrationv1.Equivalent)},
-			MatchConditions:  claimPolicyConditions(namespace),
-			Validations:      append(bindingValidations(), claimValidations()...),
-		},
-	})
-	binding := content(version.WithKind("ValidatingAdmissionPolicyBinding"), &admissionregistrationv1.ValidatingAdmissionPolicyBinding{
-		ObjectMeta: meta("", claimPolicy),
-		Spec: admissionregistrationv1.ValidatingAdmissionPolicyBindingSpec{
-			PolicyName:        claimPolicy,
-			ValidationActions: []admissionregistrationv1.ValidationAction{admissionregistrationv1.Deny},
-		},
-	})
-	return []*unstructured.Unstructured{policy, binding}
+	return policy(claimPolicy, protectedResources(), claimPolicyConditions(namespace), append(bindingValidations(), claimValidations()...))
 }
 
 func protectedResources() []admissionregistrationv1.NamedRuleWithOperations {
@@ -79,8 +50,7 @@ func claimPolicyConditions(namespace string) []admissionregistrationv1.MatchCond
 	manager := "system:serviceaccount:" + namespace + ":" + agentjob.ManagerServiceAccount
 	return []admissionregistrationv1.MatchCondition{
 		{Name: "not-the-manager", Expression: fmt.Sprintf("request.userInfo.username != '%s'", manager)},
-		{Name: "not-the-control-plane", Expression: fmt.Sprintf(
-			"request.operation == 'CREATE' || !(request.userInfo.username in ['%s'])", strings.Join(exemptControllers, "', '"))},
+		notTheControlPlane,
 		{Name: "an-object-of-sonde", Expression: fmt.Sprintf("request.resource.resource == 'fluentpvcbindings' || "+
 			"[object, oldObject].exists(o, o != null && (o.metadata.?labels[?'%s'].orValue('') == '%s' || o.metadata.?labels[?'%s'].hasValue()))",
 			sondev1.LabelKind, bindingKind, sondev1.LabelUID)},
@@ -151,15 +121,7 @@ const noDiscard = "discard deletes a volume with its data: you need the right to
 // discardCommand ends a message, as part of a CEL string.
 const discardCommand = "kubectl sonde fluentpvc discard ' + oldObject.metadata.name + ' -n ' + request.namespace"
 
-// denied returns a validation. The API server uses message where it cannot evaluate expression, or where that is empty.
-func denied(unless, message, expression string) admissionregistrationv1.Validation {
-	return admissionregistrationv1.Validation{Expression: unless, Message: message, MessageExpression: expression, Reason: new(metav1.StatusReasonForbidden)}
-}
-
 func annotation(key string) string { return "metadata.?annotations[?'" + key + "']" }
-
-// unchanged returns a CEL expression for a field that an update leaves alone. A missing field equals only a missing one.
-func unchanged(path string) string { return "object." + path + " == oldObject." + path }
 
 // maxUserAnnotation bounds the annotations of users, which are times.
 const maxUserAnnotation = 256

@@ -25,6 +25,7 @@ func TestObjects(t *testing.T) {
 	}
 	for name, objects := range map[string][]*unstructured.Unstructured{
 		"claim-policy":           platform.ClaimPolicy("sonde-system"),
+		"collector-policy":       platform.CollectorPolicy(),
 		"console":                platform.Console("0.2.0"),
 		"monitoring":             platform.Monitoring("sonde-system"),
 		"scc-privileged":         scc(agentjob.Options{Namespace: "sonde-system"}),

@@ -79,19 +79,13 @@ func RestartsContainers(version string) (bool, error) {
 	return v.AtLeast(utilversion.MajorMinor(1, 35)), nil
 }
 
-// CacheByObject restricts the manager's cache to these objects, so that the right to list by name suffices. It supports
-// one object per kind.
-func CacheByObject(objects []*unstructured.Unstructured) map[client.Object]cache.ByObject {
-	by := map[client.Object]cache.ByObject{}
-	for _, o := range objects {
-		kind := &unstructured.Unstructured{}
-		kind.SetGroupVersionKind(o.GroupVersionKind())
-		only := fields.OneTermEqualSelector(metav1.ObjectNameField, o.GetName())
-		if ns := o.GetNamespace(); ns != "" {
-			by[kind] = cache.ByObject{Namespaces: map[string]cache.Config{ns: {FieldSelector: only}}}
-			continue
-		}
-		by[kind] = cache.ByObject{Field: only}
+// CacheOnly restricts a cache to one object of its kind, so that the right to list by name suffices.
+func CacheOnly(o *unstructured.Unstructured) map[client.Object]cache.ByObject {
+	kind := &unstructured.Unstructured{}
+	kind.SetGroupVersionKind(o.GroupVersionKind())
+	only := cache.ByObject{Field: fields.OneTermEqualSelector(metav1.ObjectNameField, o.GetName())}
+	if ns := o.GetNamespace(); ns != "" {
+		only = cache.ByObject{Namespaces: map[string]cache.Config{ns: {FieldSelector: only.Field}}}
 	}
-	return by
+	return map[client.Object]cache.ByObject{kind: only}
 }

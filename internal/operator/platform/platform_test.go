@@ -53,21 +53,16 @@ func TestPresent(t *testing.T) {
 	}
 }
 
-func TestCacheByObject(t *testing.T) {
-	by := platform.CacheByObject([]*unstructured.Unstructured{object("Wide", "", "a"), object("Narrow", "ns", "b")})
-	if len(by) != 2 {
-		t.Fatalf("%d kinds, want 2", len(by))
+func TestCacheOnly(t *testing.T) {
+	for kind, o := range platform.CacheOnly(object("Wide", "", "a")) {
+		if is := kind.GetObjectKind().GroupVersionKind().Kind; is != "Wide" || o.Field.String() != "metadata.name=a" || len(o.Namespaces) != 0 {
+			t.Errorf("%s: %v", is, o)
+		}
 	}
-	for kind, o := range by {
-		switch kind.GetObjectKind().GroupVersionKind().Kind {
-		case "Wide":
-			if o.Field.String() != "metadata.name=a" || len(o.Namespaces) != 0 {
-				t.Errorf("Wide: %v", o)
-			}
-		case "Narrow":
-			if n, ok := o.Namespaces["ns"]; !ok || len(o.Namespaces) != 1 || n.FieldSelector.String() != "metadata.name=b" {
-				t.Errorf("Narrow: %v", o)
-			}
+	for kind, o := range platform.CacheOnly(object("Narrow", "ns", "b")) {
+		n, ok := o.Namespaces["ns"]
+		if is := kind.GetObjectKind().GroupVersionKind().Kind; is != "Narrow" || !ok || len(o.Namespaces) != 1 || n.FieldSelector.String() != "metadata.name=b" {
+			t.Errorf("%s: %v", is, o)
 		}
 	}
 }

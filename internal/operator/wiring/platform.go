@@ -18,6 +18,7 @@ import (
 func (o Options) optionalObjects() []*unstructured.Unstructured {
 	objects := append(platform.Console(version.Version), platform.SecurityContextConstraints(o.Agent), platform.PriorityClass())
 	objects = append(objects, platform.ClaimPolicy(o.Agent.Namespace)...)
+	objects = append(objects, platform.CollectorPolicy()...)
 	if o.MetricsAddress != "0" {
 		objects = append(objects, platform.Monitoring(o.Agent.Namespace)...)
 	}

@@ -156,6 +156,5 @@ func (m *manager) cacheOptions() (cache.Options, error) {
 	options.NewInformer = paging.Informers(m.pods.NewInformer)
 	maps.Copy(options.ByObject, fluentpvc.CacheByObject())
 	maps.Copy(options.ByObject, platformcontroller.CacheByObject())
-	maps.Copy(options.ByObject, platform.CacheByObject(m.optional))
 	return options, nil
 }

@@ -14,6 +14,7 @@ import (
 	rbacv1 "k8s.io/api/rbac/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	sondev1 "github.com/sonde-operator/sonde/api/v1alpha1"
@@ -57,6 +58,43 @@ func TestAttackCollectorNamespaces(t *testing.T) {
 				t.Errorf("error %v, want Forbidden", err)
 			}
 		})
+	}
+}
+
+// A user of a hub tries to remove the releases of other users' Collectors there.
+func TestAttackCollectorOfAHub(t *testing.T) {
+	hub := cluster.Namespace(t, map[string]string{sondev1.LabelHub: "true"})
+	mine, theirs := cluster.OpenedNamespace(t), cluster.OpenedNamespace(t)
+	cluster.Bind(t, mine, "mallory", "admin")
+	cluster.Bind(t, hub, "mallory", "sonde-edit")
+	mallory := cluster.As(t, "mallory")
+	collector := func(by client.Client, reference string) *sondev1.Collector {
+		c := cluster.NewCollector(t, hub, nil)
+		c.Name, c.Spec.Tenant.Reference, c.Spec.Suspend = "for-"+reference, reference, true
+		cluster.CreateEventually(t, by, c)
+		cluster.AwaitCollector(t, c, sondev1.ConditionReady, "False", sondev1.ReasonSuspended, attackPatience)
+		return c
+	}
+	target := collector(cluster.Admin, theirs)
+	t.Run("control: their own Collector", func(t *testing.T) {
+		if err := mallory.Delete(t.Context(), collector(mallory, mine)); err != nil {
+			t.Fatal(err)
+		}
+	})
+	owner := client.RawPatch(types.MergePatchType, []byte(`{"metadata":{"ownerReferences":[{"apiVersion":"v1","kind":"ConfigMap","name":"gone","uid":"gone"}]}}`))
+	for name, attack := range map[string]func() error{
+		"deletion":     func() error { return mallory.Delete(t.Context(), target.DeepCopy()) },
+		"all deleted":  func() error { return mallory.DeleteAllOf(t.Context(), &sondev1.Collector{}, client.InNamespace(hub)) },
+		"a lost owner": func() error { return mallory.Patch(t.Context(), target.DeepCopy(), owner) },
+	} {
+		t.Run("protected: "+name, func(t *testing.T) {
+			if err := attack(); !apierrors.IsForbidden(err) || !strings.Contains(err.Error(), "right to create Jobs") {
+				t.Errorf("error %v, want Forbidden with the right that is missing", err)
+			}
+		})
+	}
+	if err := cluster.Admin.Get(t.Context(), client.ObjectKeyFromObject(target), target); err != nil || !target.DeletionTimestamp.IsZero() {
+		t.Errorf("the Collector is deleted at %v, %v", target.DeletionTimestamp, err)
 	}
 }
 
