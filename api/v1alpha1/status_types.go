@@ -181,6 +181,10 @@ type CaptureStatus struct {
 	// +kubebuilder:validation:MaxItems=8
 	Unwatched []Timespan `json:"unwatched,omitempty"`
 
+	// gatedFrom is when the condition Gating first became True. Only Traces with a gate have it.
+	// +optional
+	GatedFrom *metav1.Time `json:"gatedFrom,omitempty"`
+
 	// conditions: Admitted, TargetFound, ProbesAllowed, Capturing, Ended, Complete.
 	// +optional
 	// +listType=map

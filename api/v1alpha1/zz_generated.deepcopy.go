@@ -55,6 +55,10 @@ func (in *CaptureStatus) DeepCopyInto(out *CaptureStatus) {
 			(*in)[i].DeepCopyInto(&(*out)[i])
 		}
 	}
+	if in.GatedFrom != nil {
+		in, out := &in.GatedFrom, &out.GatedFrom
+		*out = (*in).DeepCopy()
+	}
 	if in.Conditions != nil {
 		in, out := &in.Conditions, &out.Conditions
 		*out = make([]v1.Condition, len(*in))

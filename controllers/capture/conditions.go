@@ -52,6 +52,9 @@ func reportConditions(capture sondev1.Capture, observed observation, planned pla
 	set(sondev1.ConditionEnded, endedCondition(capture))
 	if capture.Common().Gate != nil {
 		set(sondev1.ConditionGating, gatingCondition(capture, observed, planned))
+		if c, status := gatingOf(capture), capture.CaptureStatus(); status.GatedFrom == nil && c.Status == metav1.ConditionTrue {
+			status.GatedFrom = c.LastTransitionTime.DeepCopy()
+		}
 	}
 	if err != nil && !planned.over {
 		set(sondev1.ConditionComplete, finding{metav1.ConditionUnknown, sondev1.ReasonReconcileError, err.Error()})

@@ -63,10 +63,13 @@ func observeGate(capture sondev1.Capture, pod *corev1.Pod, acc *account.Account,
 }
 
 // ungated returns Untraced for a Pod that has no gate although it was created while Gating was True: the webhook of Pods fails
-// open. Times are whole seconds, so a Pod of the second in which Gating turned True does not count.
+// open. A Pod that waits for a node is found long after it was created, when Gating may be False, or True again. If Gating turned
+// False and True again before, a Pod that was created meanwhile counts, too. Times are whole seconds, so a Pod of the second in which
+// Gating first turned True does not count.
 func ungated(capture sondev1.Capture, pod *corev1.Pod) *sondev1.GateResult {
-	c := gatingOf(capture)
-	if pod == nil || capture.Common().Gate == nil || c == nil || c.Status != metav1.ConditionTrue || !pod.CreationTimestamp.After(c.LastTransitionTime.Time) {
+	c, from := gatingOf(capture), capture.CaptureStatus().GatedFrom
+	if pod == nil || capture.Common().Gate == nil || c == nil || from == nil || !pod.CreationTimestamp.After(from.Time) ||
+		c.Status != metav1.ConditionTrue && pod.CreationTimestamp.After(c.LastTransitionTime.Time) {
 		return nil
 	}
 	isGate := func(s corev1.ContainerStatus) bool { return s.Name == gateconfig.ContainerName }

@@ -178,6 +178,43 @@ func TestPodThatPassedTheGate(t *testing.T) {
 	}
 }
 
+// TestPodIsFoundLongAfterItsCreation: what a Pod was promised depends on when it was created, also if it waits for a node until Gating
+// is no longer True, or True again.
+func TestPodIsFoundLongAfterItsCreation(t *testing.T) {
+	t.Parallel()
+	const first, changed = 10 * time.Second, 30 * time.Second // when Gating first turned True, and when it last changed
+	for name, tc := range map[string]struct {
+		gating metav1.ConditionStatus
+		after  time.Duration // dawn
+		want   bool
+	}{
+		"True, before":              {metav1.ConditionTrue, first, false},
+		"True, since":               {metav1.ConditionTrue, changed + time.Second, true},
+		"True again, of the first":  {metav1.ConditionTrue, first + time.Second, true},
+		"False, before":             {metav1.ConditionFalse, first, false},
+		"False, while it was True":  {metav1.ConditionFalse, first + time.Second, true},
+		"False, of the last second": {metav1.ConditionFalse, changed, true},
+		"False, since":              {metav1.ConditionFalse, changed + time.Second, false},
+		"Unknown, while it was":     {metav1.ConditionUnknown, first + time.Second, true},
+		"Unknown, since":            {metav1.ConditionUnknown, changed + time.Second, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			trace := newTrace()
+			trace.Status.GatedFrom = new(metav1.NewTime(dawn.Add(first)))
+			trace.Status.Conditions = []metav1.Condition{{Type: sondev1.ConditionGating, Status: tc.gating, LastTransitionTime: metav1.NewTime(dawn.Add(changed))}}
+			pod := webPod("web-1", func(p *corev1.Pod) { p.CreationTimestamp = metav1.NewTime(dawn.Add(tc.after)) })
+			if got := ungated(trace, pod) != nil; got != tc.want {
+				t.Errorf("untraced %t, want %t", got, tc.want)
+			}
+		})
+	}
+	w := newWorld(t, newTrace(), deployment("web-1")...)
+	w.openGate()
+	if at := w.trace().Status.GatedFrom; at == nil || !at.Equal(&gatingOf(w.trace()).LastTransitionTime) {
+		t.Errorf("Gating is True from %v, want the condition's time", at)
+	}
+}
+
 // TestGateResult checks that the end of a Pod's gate is in its entry.
 func TestGateResult(t *testing.T) {
 	t.Parallel()

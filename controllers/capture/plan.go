@@ -240,7 +240,8 @@ func (planned *plan) joins(capture sondev1.Capture, observed observation, p *pod
 		return true
 	case planned.start.IsZero():
 		// While the capture waits for a ceiling it has not begun: a Pod that appears then belongs to it, however late that is.
-		return isQueued(p.before) || slices.ContainsFunc(status.Pods, isQueued) ||
+		// So does one whose Job could not be created then: the operator tries again.
+		return isQueued(p.before) || p.before.Reason == sondev1.ReasonReconcileError || slices.ContainsFunc(status.Pods, isQueued) ||
 			observed.now.Before(capture.GetCreationTimestamp().Add(targetTimeout))
 	case !planned.end.IsZero() && !observed.now.Before(planned.end):
 		return false

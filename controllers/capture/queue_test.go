@@ -1,6 +1,7 @@
 package capture
 
 import (
+	"errors"
 	"fmt"
 	"strings"
 	"testing"
@@ -10,6 +11,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/event"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
@@ -112,6 +114,29 @@ func TestQueueDrains(t *testing.T) {
 	w.settle()
 	if s := w.capture().Status; s.Phase != sondev1.PhaseCapturing || s.EndTime == nil || !s.EndTime.After(w.clock.Now()) {
 		t.Errorf("phase %s, end %v, now %v", s.Phase, s.EndTime, w.clock.Now())
+	}
+}
+
+// TestErrorAfterTheQueue checks that a capture that waited for long is not lost if its first Job cannot be created at once.
+func TestErrorAfterTheQueue(t *testing.T) {
+	t.Parallel()
+	first := other("a", -time.Minute, begun)
+	w := newWorld(t, newCapture(), append(deployment("web-1"), first)...)
+	w.r.Ceilings = ceiling.Limits{CapturesPerNamespace: 1}
+	w.settle()
+	w.clock.Step(2 * targetTimeout)
+	w.remove(first)
+	boom := errors.New("no connection")
+	w.createErr = func(client.Object) error { return boom }
+	for range 2 {
+		if _, err := w.r.Reconcile(t.Context(), ctrl.Request{NamespacedName: w.key}); !errors.Is(err, boom) {
+			t.Fatalf("Reconcile error = %v, want %v", err, boom)
+		}
+	}
+	w.createErr = nil
+	w.settle()
+	if s := w.capture().Status; s.Phase.Final() || len(w.jobs()) != 1 {
+		t.Errorf("phase %s, %d jobs, entries %v", s.Phase, len(w.jobs()), entries(s))
 	}
 }
 

@@ -1050,6 +1050,9 @@ var schemaYAML = typed.YAMLObject(`types:
           - name: endTime
             type:
               scalar: untyped
+          - name: gatedFrom
+            type:
+              scalar: untyped
           - name: jobId
             type:
               scalar: string
@@ -1425,6 +1428,9 @@ var schemaYAML = typed.YAMLObject(`types:
                 keys:
                 - type
           - name: endTime
+            type:
+              scalar: untyped
+          - name: gatedFrom
             type:
               scalar: untyped
           - name: jobId

@@ -22,7 +22,7 @@ import (
 // ErrTooLarge is the error of a read of an object that has more bytes than Limits allow.
 var ErrTooLarge = errors.New("the object is too large to read")
 
-// maxKeptBytes bounds what is decoded of one object: the names of its containers, its selector, its owners.
+// maxKeptBytes bounds what a reader with a bound decodes of one object: the names of its containers, its selector, its owners.
 const maxKeptBytes = 256 << 10
 
 // kept are the fields of Pods and workloads that the manager reads live. A field that is not here is not decoded: 740,000 empty
@@ -59,17 +59,24 @@ type kept struct {
 	} `json:"status,omitzero"`
 }
 
-// containerStatus is whether a container runs, and when it ended.
+// containerStatus is whether a container runs, since when, and when it ended.
 type containerStatus struct {
 	Name         string `json:"name"`
 	RestartCount int32  `json:"restartCount"`
 	State        struct {
-		Running    *struct{} `json:"running,omitempty"`
-		Terminated *struct {
-			ExitCode   int32        `json:"exitCode"`
-			FinishedAt *metav1.Time `json:"finishedAt,omitempty"`
-		} `json:"terminated,omitempty"`
+		Running *struct {
+			StartedAt *metav1.Time `json:"startedAt,omitempty"`
+		} `json:"running,omitempty"`
+		Terminated *terminated `json:"terminated,omitempty"`
 	} `json:"state,omitzero"`
+	LastState struct {
+		Terminated *terminated `json:"terminated,omitempty"`
+	} `json:"lastState,omitzero"`
+}
+
+type terminated struct {
+	ExitCode   int32        `json:"exitCode"`
+	FinishedAt *metav1.Time `json:"finishedAt,omitempty"`
 }
 
 // keptOwned are the fields of the claims and Jobs of FluentPVCs that the manager reads live, and of the metadata of other objects.
@@ -135,16 +142,20 @@ type cutting struct {
 
 // cut asks Cut for a part of an object.
 func (r *reader) cut(ctx context.Context, o client.Object) context.Context {
+	var bound int64 // without a bound, because a controller that cannot read an object could not end what depends on it
+	if r.limits.Bytes > 0 {
+		bound = maxKeptBytes
+	}
 	switch o := o.(type) {
 	case *corev1.Pod, *appsv1.Deployment, *appsv1.StatefulSet, *appsv1.DaemonSet:
-		return context.WithValue(ctx, cutKey{}, cutting{func() any { return &kept{} }, r.limits.Bytes, maxKeptBytes})
+		return context.WithValue(ctx, cutKey{}, cutting{func() any { return &kept{} }, r.limits.Bytes, bound})
 	case *metav1.PartialObjectMetadata:
 		if o.GroupVersionKind().Group == sondev1.GroupVersion.Group {
 			return ctx // the webhooks bound these, and the managed fields of captures are read
 		}
-		return context.WithValue(ctx, cutKey{}, cutting{func() any { return &keptOwned{} }, r.limits.Bytes, maxKeptBytes})
+		return context.WithValue(ctx, cutKey{}, cutting{func() any { return &keptOwned{} }, r.limits.Bytes, bound})
 	case *corev1.PersistentVolumeClaim, *batchv1.Job:
-		return context.WithValue(ctx, cutKey{}, cutting{func() any { return &keptOwned{} }, r.limits.Bytes, maxKeptBytes})
+		return context.WithValue(ctx, cutKey{}, cutting{func() any { return &keptOwned{} }, r.limits.Bytes, bound})
 	default:
 		return ctx
 	}

@@ -38,6 +38,8 @@ type CaptureStatusApplyConfiguration struct {
 	// unwatched are times of the capture in which the operator did not watch Pods: no manager ran, or its watch was interrupted.
 	// A Pod that was created and gone again within one of them may have no entry.
 	Unwatched []TimespanApplyConfiguration `json:"unwatched,omitempty"`
+	// gatedFrom is when the condition Gating first became True. Only Traces with a gate have it.
+	GatedFrom *v1.Time `json:"gatedFrom,omitempty"`
 	// conditions: Admitted, TargetFound, ProbesAllowed, Capturing, Ended, Complete.
 	Conditions []metav1.ConditionApplyConfiguration `json:"conditions,omitempty"`
 }
@@ -143,6 +145,14 @@ func (b *CaptureStatusApplyConfiguration) WithUnwatched(values ...*TimespanApply
 		}
 		b.Unwatched = append(b.Unwatched, *values[i])
 	}
+	return b
+}
+
+// WithGatedFrom sets the GatedFrom field in the declarative configuration to the given value
+// and returns the receiver, so that objects can be built by chaining "With" function invocations.
+// If called multiple times, the GatedFrom field is set to the value of the last call.
+func (b *CaptureStatusApplyConfiguration) WithGatedFrom(value v1.Time) *CaptureStatusApplyConfiguration {
+	b.GatedFrom = &value
 	return b
 }
 
