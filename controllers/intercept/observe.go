@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	batchv1 "k8s.io/api/batch/v1"
@@ -69,6 +70,8 @@ type reading struct {
 	at          time.Time
 	pods        []*slim.Pod
 	targetFound bool
+	// foundAt is when the target last existed, as far as this manager has seen.
+	foundAt time.Time
 	// requester is the name of who asked, by the webhook's stamp.
 	requester string
 	// namespaceUID is the UID that the target's namespace had when the request was made. The stamp has it. It is empty if the stamp could
@@ -215,7 +218,7 @@ func (r *Reconciler) lastReading(ctx context.Context, q *request, resolved map[w
 		return last // without Pods, because the target cannot be read either
 	}
 	last.targetFound = found.Found
-	for _, pod := range found.Pods {
+	for _, pod := range slices.Concat(found.Pods, found.Former) {
 		if known[pod.GetUID()] {
 			last.pods = append(last.pods, pod)
 		}
@@ -250,8 +253,50 @@ func (r *Reconciler) observeRequest(ctx context.Context, q *request, resolved ma
 	if err != nil {
 		return err
 	}
-	q.targetFound, q.pods = found.Found, found.Pods
+	r.usePods(q, &found)
 	return nil
+}
+
+// leaveDelay is how long the Pods of a target that is gone keep their carriers although the cache does not say that they are being
+// deleted: the garbage collector may be slow.
+const leaveDelay = 5 * time.Second
+
+// usePods sets the Pods of a request. A Pod that ends may outlive its ReplicaSet, or the whole target. If the request had such a Pod, it
+// still does: without its carrier, the Pod would lose the connections that its app still serves.
+func (r *Reconciler) usePods(q *request, found *target.Workload) {
+	q.targetFound, q.pods = found.Found, found.Pods
+	if found.Found {
+		q.foundAt = q.at
+	}
+	entries := q.Status.Pods
+	last := r.previous[q.UID]
+	if last != nil {
+		entries, q.foundAt = last.Status.Pods, later(q.foundAt, last.foundAt)
+	}
+	had := map[types.UID]bool{}
+	for i := range entries {
+		if entries[i].Job != "" {
+			had[types.UID(entries[i].UID)] = true
+		}
+	}
+	leaving := found.Former
+	if !found.Found && last != nil && q.at.Sub(q.foundAt) < leaveDelay {
+		leaving = slices.Concat(leaving, last.pods)
+	}
+	q.pods = slices.Clip(q.pods) // other requests may have the same
+	for _, pod := range leaving {
+		if had[pod.GetUID()] {
+			q.pods = append(q.pods, pod)
+			delete(had, pod.GetUID())
+		}
+	}
+}
+
+func later(a, b time.Time) time.Time {
+	if a.Before(b) {
+		return b
+	}
+	return a
 }
 
 // admit repeats the checks of the webhook, and reviews the requester's right.
@@ -266,6 +311,9 @@ func (r *Reconciler) admit(ctx context.Context, q *request) error {
 	}
 	q.requester, q.namespaceUID = claim.Requester.Username, types.UID(claim.TargetNamespaceUID)
 	paused, err := pause.Requested(ctx, r.PauseConfig, r.Options.Namespace)
+	if err == nil && paused {
+		paused, err = pause.Requested(ctx, r.Live, r.Options.Namespace) // this refusal is final, too
+	}
 	if err != nil {
 		return err
 	}

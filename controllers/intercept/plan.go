@@ -138,10 +138,10 @@ func (p *plan) planRemovals(o *observation, now time.Time) bool {
 
 // planCreations reports whether it leaves some to the next pass.
 func (p *plan) planCreations(o *observation, now time.Time) bool {
-	p.nodes = o.missingNodes(now)
 	if !o.stowaway.secret || !o.stowaway.service || o.stowaway.old {
-		return false // carriers need its key and address of now
+		return false // carriers need its key and address of now. And the API server may hang: what ends does not wait for a reading of nodes
 	}
+	p.nodes = o.missingNodes(now)
 	var missing []*slim.Pod
 	for uid, pod := range p.pods {
 		if o.carriers[uid] == nil {

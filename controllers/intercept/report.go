@@ -407,7 +407,7 @@ func podsCondition(q *request, n *podCounts, set func(string, metav1.ConditionSt
 	switch {
 	case q.readError != "" && all == 0:
 		set(sondev1.ConditionIntercepted, metav1.ConditionFalse, sondev1.ReasonNotChecked, notRead+", so no Pod is intercepted")
-	case !q.targetFound:
+	case !q.targetFound && all == 0:
 		set(sondev1.ConditionIntercepted, metav1.ConditionFalse, sondev1.ReasonTargetNotFound, "the target does not exist; it is intercepted when it does")
 	case all == 0:
 		set(sondev1.ConditionIntercepted, metav1.ConditionFalse, sondev1.ReasonNoPods, "the target has no running Pod; its Pods are intercepted when they start")

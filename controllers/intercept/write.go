@@ -46,12 +46,13 @@ func (r *Reconciler) report(ctx context.Context, o *observation, p *plan, done *
 	for _, c := range batch(due, func(c changed) string { return c.Namespace }, now) {
 		// The answer is not kept: it has more than the cache, and texts of its own.
 		err := pass.PatchStatus(ctx, r.Client, c.DeepCopy(), c.before, &c.before.Status, &c.Status, fieldOwner)
+		// Also if the API server takes no status, for example because the object is as large as etcd allows: Stowaway has the route already.
+		r.transition(ctx, c.request)
 		if err != nil {
 			errs = append(errs, fmt.Errorf("InterceptRequest %s/%s: %w", c.Namespace, c.Name, err))
 			continue
 		}
 		c.written = now
-		r.transition(ctx, c.request)
 	}
 	if len(due) > maxChanges && len(errs) < maxChanges { // not at once if the API server takes none
 		again = nextBatch

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/sonde-operator/sonde/api/v1alpha1"
@@ -30,22 +31,29 @@ func (c *interceptCommand) create(ctx context.Context, conn *connection, o *v1al
 	name, uerr := removeByKey(ctx, conn, key)
 	what := "The answer to the creation of the InterceptRequest was lost"
 	switch {
-	case uerr == nil && (name != "" || apierrors.IsInternalError(err)):
+	case uerr == nil && (name != "" || storedNothing(err)):
 		return err
 	case uerr == nil: // for example, a webhook has not answered yet
 		what += ", and it may be created later"
-	case apierrors.IsInternalError(err):
+	case storedNothing(err):
 		what = "The API server failed, and the InterceptRequest may exist: " + describe(uerr)
 	default:
 		what += ", and it may exist: " + describe(uerr)
 	}
-	end := "down"
-	if name != "" || c.request.Name != "" {
-		end += " " + cmp.Or(name, c.request.Name)
-	}
 	// It is printed here: an error is not, after an interrupt.
-	fmt.Fprintf(c.plugin.streams.ErrOut, "%s\nTo end it:\n  %s\n", what, c.plugin.commandLine(end, conn.namespace))
+	fmt.Fprintln(c.plugin.streams.ErrOut, what)
+	if name = cmp.Or(name, c.request.Name); name == "" { // without a name, down would end all that the user has
+		name = "NAME"
+		fmt.Fprintf(c.plugin.streams.ErrOut, "To find it:\n  %s\n", c.plugin.commandLine("intercepts", conn.namespace))
+	}
+	fmt.Fprintf(c.plugin.streams.ErrOut, "To end it:\n  %s\n", c.plugin.commandLine("down "+name, conn.namespace))
 	return err
+}
+
+// storedNothing reports whether the API server, or a webhook, has failed before it stored anything. A timeout of etcd answers 500, too, but
+// without this reason, and what was asked may be stored later.
+func storedNothing(err error) bool {
+	return apierrors.ReasonForError(err) == metav1.StatusReasonInternalError
 }
 
 // refused reports whether the API server says that it has not carried out a request.

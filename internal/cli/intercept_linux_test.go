@@ -660,7 +660,13 @@ func TestInterceptCreatedWithoutAnAnswer(t *testing.T) {
 		},
 		"the API server gives up": { // and goes on with it, perhaps
 			prepare:  func(c *interceptCluster) { c.refuse = apierrors.NewTimeoutError("too slow", 0) },
-			wantCode: report.ExitError, want: []string{"too slow", "it may be created later\nTo end it:\n  kubectl sonde down -n shop\n"}, wantLists: 1,
+			wantCode: report.ExitError, want: []string{"too slow", "it may be created later\nTo find it:\n  kubectl sonde intercepts -n shop\nTo end it:\n  kubectl sonde down NAME -n shop\n"}, wantLists: 1,
+		},
+		"etcd gives up": {
+			prepare: func(c *interceptCluster) {
+				c.refuse = &apierrors.StatusError{ErrStatus: metav1.Status{Status: metav1.StatusFailure, Code: 500, Message: "etcdserver: request timed out"}}
+			},
+			wantCode: report.ExitError, want: []string{"request timed out", "it may be created later"}, wantLists: 1,
 		},
 		"the API server cannot be reached": {
 			prepare: func(c *interceptCluster) { c.url = "http://127.0.0.1:1" }, wantCode: report.ExitError, want: []string{"error: Post ", "cannot be reached"},

@@ -188,7 +188,10 @@ func endIntercept(ctx context.Context, c client.Client, o *v1alpha1.InterceptReq
 func namedIntercepts(ctx context.Context, conn *connection, names []string) (found []v1alpha1.InterceptRequest, failed []error) {
 	for _, name := range names {
 		var o v1alpha1.InterceptRequest
-		if err := conn.client.Get(ctx, client.ObjectKey{Namespace: conn.namespace, Name: name}, &o); err != nil {
+		bounded, cancel := context.WithTimeout(ctx, cleanup)
+		err := conn.client.Get(bounded, client.ObjectKey{Namespace: conn.namespace, Name: name}, &o)
+		cancel()
+		if err != nil {
 			failed = append(failed, fmt.Errorf("read InterceptRequest %s: %w", name, err))
 			continue
 		}

@@ -50,7 +50,7 @@ var answers = map[string]string{
 	"/apis/monitoring.openshift.tpg/v1alpha1/interceptrequests": `{"items":[{"kind":"InterceptRequest","metadata":{"name":"web","namespace":"shop"},
 		"spec":{"match":{"headers":[{"name":"cookie","exact":"` + value + `"},{"name":"x-user","prefix":"` + value + `"}]}}}]}`,
 	"/apis/apps/v1/namespaces/sonde-system/deployments": `{"items":[{"kind":"Deployment","metadata":{"name":"sonde-manager"},"spec":{"template":{"spec":{"containers":[
-		{"name":"manager","env":[{"name":"HTTPS_PROXY","value":"http://operator:p@` + value + `@proxy.example.com:3128"},{"name":"HTTP_PROXY","value":"http://` + value + `@proxy.example.com:3129"},{"name":"NO_PROXY","value":"kept.example.com"}]}]}}}}]}`,
+		{"name":"manager","env":[{"name":"HTTPS_PROXY","value":"http://operator:p@` + value + `@proxy.example.com:3128"},{"name":"HTTP_PROXY","value":"http://` + value + `@proxy.example.com:3129"},{"name":"ALL_PROXY","value":"http://ann@example.com:` + value + `@proxy.example.com:3130"},{"name":"NO_PROXY","value":"kept.example.com"}]}]}}}}]}`,
 	"/apis/rbac.authorization.k8s.io/v1/rolebindings": `{"items":[{"kind":"RoleBinding","metadata":{"name":"sonde-fluentpvc","namespace":"shop"}},{"kind":"RoleBinding","metadata":{"name":"not wanted"}}]}`,
 	"/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations": `{"items":[
 		{"kind":"MutatingWebhookConfiguration","metadata":{"name":"another"}},

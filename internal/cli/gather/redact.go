@@ -31,7 +31,7 @@ var secrets = []struct {
 	{WebhookPath, "$1/" + redacted},
 	{regexp.MustCompile(`-----BEGIN [A-Z ]*PRIVATE KEY-----[\s\S]*?-----END [A-Z ]*PRIVATE KEY-----`), redacted},
 	{regexp.MustCompile(`\beyJ[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]{8,}`), redacted},
-	{regexp.MustCompile(`://([^/\s"':@]*:[^/\s"']+|[^/\s"'@]+)@`), "://" + redacted + "@"},
+	{regexp.MustCompile(`://[^/\s"']+@`), "://" + redacted + "@"},
 }
 
 // text redacts secrets in a text.

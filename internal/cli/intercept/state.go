@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"math"
 	"slices"
 	"strings"
 	"sync"
@@ -211,7 +212,7 @@ func (s *State) Add(r *tunnel.Report) (omitted uint64) {
 	}
 	if last, known := s.last[r.Pod]; len(r.Pod) <= maxUID && (known || len(s.last) < maxPods) {
 		s.last[r.Pod], omitted = gaps(last, r.Requests)
-		s.omitted += omitted
+		s.omitted += min(omitted, math.MaxUint64-s.omitted)
 	}
 	s.requests = append(s.requests, r.Requests...)
 	slices.SortStableFunc(s.requests, func(a, b tunnel.Request) int { return a.Time.Compare(b.Time) }) // each Pod has a Report of its own
@@ -230,7 +231,7 @@ func gaps(last uint64, requests []tunnel.Request) (newest, missing uint64) {
 		case n <= last:
 			last = 0
 		}
-		missing += n - last - 1
+		missing += min(n-last-1, math.MaxInt64-missing) // a carrier that was taken over may send any number
 		last = n
 	}
 	return last, missing

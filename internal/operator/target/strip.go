@@ -58,7 +58,9 @@ func Strip(o any) (any, error) {
 		stripOwn(o)
 	case *sondev1.InterceptRequest:
 		stripOwn(o)
-		if o.Ended() { // users may keep any number that the webhook admits
+		// Users may keep any number that the webhook admits: those that have ended, and, by a finalizer, those that were deleted. No
+		// pass looks at either.
+		if o.Ended() || !o.DeletionTimestamp.IsZero() {
 			o.Spec, o.Status = sondev1.InterceptRequestSpec{}, sondev1.InterceptRequestStatus{Phase: o.Status.Phase}
 		} else {
 			o.Status.Pods = slices.Clone(o.Status.Pods) // decoding leaves room for more
@@ -268,27 +270,27 @@ func claims(volumes []corev1.Volume) []corev1.Volume {
 // maxStates of a Pod's containers in the cache. A Pod may have thousands, and any Pod may have the annotation of a claim.
 const maxStates = 64
 
-// states keeps of a Pod with a FluentPVC which containers have ended or restarted, for one of them may be the sidecar, and two that
-// run: one more than the sidecar. It keeps none of their texts. A Native sidecar is an init container, so these are kept as containers
-// too. Whether they run is left out: they are not the application that a sidecar must not leave alone.
+// states keeps of a Pod with a FluentPVC which containers have ended or restarted, for one of them may be the sidecar, and the two that
+// have run for the longest time: one more than the sidecar. It keeps none of their texts. A Native sidecar is an init container, so these
+// are kept as containers too. Whether they run is left out: they are not the application that a sidecar must not leave alone.
 func states(status *corev1.PodStatus) []corev1.ContainerStatus {
 	var kept []corev1.ContainerStatus
-	running := 0
+	oldest := longest(status.ContainerStatuses)
 	for list, all := range [][]corev1.ContainerStatus{status.ContainerStatuses, status.InitContainerStatuses} {
 		for i := range all {
 			c := &all[i]
 			runs := c.State.Running != nil && list == 0
-			if runs {
-				running++
-			}
 			down := c.State.Terminated != nil || c.RestartCount > 0
-			if !down && (!runs || running > 2) || len(kept) == maxStates {
+			if !down && (!runs || !slices.Contains(oldest, i)) || len(kept) == maxStates {
 				continue
 			}
 			state := corev1.ContainerStatus{Name: c.Name, RestartCount: c.RestartCount}
+			if last := c.LastTerminationState.Terminated; last != nil {
+				state.LastTerminationState.Terminated = &corev1.ContainerStateTerminated{FinishedAt: last.FinishedAt}
+			}
 			switch {
 			case runs:
-				state.State.Running = &corev1.ContainerStateRunning{}
+				state.State.Running = &corev1.ContainerStateRunning{StartedAt: c.State.Running.StartedAt}
 			case c.State.Terminated != nil:
 				state.State.Terminated = &corev1.ContainerStateTerminated{ExitCode: c.State.Terminated.ExitCode}
 			}
@@ -296,6 +298,23 @@ func states(status *corev1.PodStatus) []corev1.ContainerStatus {
 		}
 	}
 	return kept
+}
+
+// longest returns the indexes of the two containers that have run for the longest time, or of fewer.
+func longest(all []corev1.ContainerStatus) []int {
+	var oldest []int
+	for i := range all {
+		if all[i].State.Running == nil {
+			continue
+		}
+		at := len(oldest)
+		for at > 0 && all[i].State.Running.StartedAt.Before(&all[oldest[at-1]].State.Running.StartedAt) {
+			at--
+		}
+		oldest = slices.Insert(oldest, at, i)
+		oldest = oldest[:min(len(oldest), 2)]
+	}
+	return oldest
 }
 
 // StripAgent keeps the fields of a Pod of the operator's namespace that the operator reads. If it is an agent's Pod, these include

@@ -165,7 +165,7 @@ func (t *Text) compile(left *int) (func(string) bool, error) {
 			"repeat less, and write smaller classes of characters", n, *left, maxSteps)
 	}
 	*left -= n
-	expression, err := regexp.Compile(`^(?:` + *t.Regex + `)$`)
+	expression, err := regexp.Compile(`^(?:` + parsed.String() + `)$`) // a \Q without \E would quote the bracket
 	if err != nil {
 		return nil, fmt.Errorf("regex: %w", err)
 	}
