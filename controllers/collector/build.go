@@ -28,6 +28,8 @@ const (
 	annotationGeneration = "monitoring.openshift.tpg/generation"
 	// annotationRemedy says whether a Job only makes a failed release good.
 	annotationRemedy = "monitoring.openshift.tpg/remedy"
+	// annotationRetried of a Job is the request for another attempt that it follows. It has read nothing that is newer.
+	annotationRetried = "monitoring.openshift.tpg/retried"
 	// annotationSecret of a Job is the UID of its Secret.
 	annotationSecret = "monitoring.openshift.tpg/secret-uid"
 	// annotationRelease names the release that a releaser's Pod works on.
@@ -201,7 +203,7 @@ func BuildJob(c *sondev1.Collector, anchor *corev1.ConfigMap, number int64, imag
 			Annotations: map[string]string{
 				sondev1.AnnotationOwner: naming.Owner(c),
 				annotationRun:           strconv.FormatInt(number, 10), annotationGeneration: strconv.FormatInt(c.Generation, 10),
-				annotationRemedy: strconv.FormatBool(isSpent(c)),
+				annotationRemedy: strconv.FormatBool(isSpent(c)), annotationRetried: c.Status.Retried,
 			},
 		},
 		Spec: batchv1.JobSpec{

@@ -34,6 +34,7 @@ import (
 	sondev1 "github.com/sonde-operator/sonde/api/v1alpha1"
 	"github.com/sonde-operator/sonde/internal/operator/access"
 	"github.com/sonde-operator/sonde/internal/operator/audit"
+	"github.com/sonde-operator/sonde/internal/operator/eventlimit"
 	"github.com/sonde-operator/sonde/internal/operator/gone"
 	"github.com/sonde-operator/sonde/internal/operator/health"
 	"github.com/sonde-operator/sonde/internal/operator/pass"
@@ -186,7 +187,7 @@ func (r *Reconciler) recordEvents(before, c *sondev1.Collector) {
 		if kind != sondev1.ConditionReady || is.Reason == sondev1.ReasonRetrying {
 			level = corev1.EventTypeWarning
 		}
-		r.Recorder.Eventf(c, nil, level, is.Reason, "Release", "%s", is.Message)
+		r.Recorder.Eventf(c, nil, level, is.Reason, "Release", "%s", text.Ellipsis(is.Message, eventlimit.MaxNote))
 	}
 }
 

@@ -11,6 +11,7 @@ import (
 
 	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -33,6 +34,8 @@ type observation struct {
 	paused  bool
 	// runs of the Collector, the oldest first.
 	runs []run
+	// anchored reports that the release is there although no run is.
+	anchored bool
 	// running and runningHere are other Collectors with a Job that runs, in all namespaces and in that of the release.
 	running, runningHere int
 	// stray says which releaser of this release may still run although it is in no run.
@@ -48,7 +51,9 @@ type run struct {
 	generation int64
 	// remedy: it only makes a failed release good.
 	remedy bool
-	pods   []corev1.Pod
+	// retried is the request for another attempt that it follows.
+	retried string
+	pods    []corev1.Pod
 }
 
 func (r *Reconciler) observe(ctx context.Context, c *sondev1.Collector) (*observation, error) {
@@ -66,6 +71,13 @@ func (r *Reconciler) observe(ctx context.Context, c *sondev1.Collector) (*observ
 	}
 	if err := r.observeJobs(ctx, o); err != nil {
 		return nil, err
+	}
+	if len(o.runs) == 0 && c.Status.ReleasedGeneration == c.Generation {
+		anchor, err := r.readAnchor(ctx, client.ObjectKey{Namespace: c.ReleaseNamespace(), Name: anchorName(c)})
+		if err != nil && !apierrors.IsForbidden(err) { // a closed namespace is reported when the next Job is to be created
+			return nil, err
+		}
+		o.anchored = anchor != nil && anchor.Labels[sondev1.LabelUID] == string(c.UID)
 	}
 	return o, r.observePods(ctx, o)
 }
@@ -102,7 +114,10 @@ func (r *Reconciler) observeJobs(ctx context.Context, o *observation) error {
 		generation, err := strconv.ParseInt(job.Annotations[annotationGeneration], 10, 64)
 		switch {
 		case ok && err == nil:
-			o.runs = append(o.runs, run{job: job.DeepCopy(), number: number, generation: generation, remedy: job.Annotations[annotationRemedy] == "true"})
+			o.runs = append(o.runs, run{
+				job: job.DeepCopy(), number: number, generation: generation,
+				remedy: job.Annotations[annotationRemedy] == "true", retried: job.Annotations[annotationRetried],
+			})
 		case !jobEnded(job):
 			o.stray = "Job " + job.Name + " has this Collector's label, but is none of its runs"
 		}

@@ -105,14 +105,15 @@ func (o *observation) ready() plan {
 	switch {
 	case s.NextAttempt != nil:
 		p.after = max(s.NextAttempt.Sub(o.now), time.Second)
-	case looksForDrift(o.collector) && s.Checked != nil:
+	case (looksForDrift(o.collector) || len(o.runs) == 0) && s.Checked != nil:
 		p.after = max(s.Checked.Add(intervalOf(o.collector)).Sub(o.now), time.Second)
 	}
 	return p
 }
 
 // lookIsDue reports whether it is time to look at the objects of a release that is as the spec says. Besides drift, a user may have asked
-// for it, or its last Job is gone, and the release with it.
+// for it, or the release is gone, and its last Job with it. Someone may also have deleted only that Job, perhaps each time when it has ended:
+// then it is made again, because the operator finds the release of a hub's Collector by it, but not at once.
 func (o *observation) lookIsDue() bool {
 	s := &o.collector.Status
 	switch {
@@ -120,10 +121,10 @@ func (o *observation) lookIsDue() bool {
 		return false
 	case s.NextAttempt != nil:
 		return !o.now.Before(s.NextAttempt.Time)
-	case s.Checked == nil || len(o.runs) == 0:
+	case s.Checked == nil || len(o.runs) == 0 && !o.anchored:
 		return true
 	}
-	return looksForDrift(o.collector) && !o.now.Before(s.Checked.Add(intervalOf(o.collector)))
+	return (looksForDrift(o.collector) || len(o.runs) == 0) && !o.now.Before(s.Checked.Add(intervalOf(o.collector)))
 }
 
 // growing is a delay that grows with how long the Collector has been reconciled: users can hold what it waits for.

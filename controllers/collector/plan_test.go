@@ -106,6 +106,38 @@ func TestPlan(t *testing.T) {
 		"the last Job is gone": {
 			observed: []set{released, func(o *observation) { o.runs = nil }}, state: ready, reason: sondev1.ReasonUpToDate, start: true,
 		},
+		"only the last Job is gone": {
+			observed: []set{released, func(o *observation) { o.runs, o.anchored = nil, true }}, state: ready, reason: sondev1.ReasonUpToDate, after: defaultInterval,
+		},
+		"only the last Job is gone, for long": {
+			observed: []set{released, func(o *observation) {
+				o.runs, o.anchored = nil, true
+				o.collector.Status.Checked = new(metav1.NewTime(now.Add(-defaultInterval)))
+			}},
+			state: ready, reason: sondev1.ReasonUpToDate, start: true,
+		},
+		"asked for while a Job ran": {
+			observed: []set{
+				func(o *observation) { o.collector.Annotations = map[string]string{sondev1.AnnotationRetry: "now"} },
+				runs(newRun(2, reportText(t, release.Report{Outcome: release.Ready, Reason: sondev1.ReasonReleased, Revision: 1}))),
+			},
+			state: ready, reason: sondev1.ReasonUpToDate, start: true,
+		},
+		"a Job that was asked for": {
+			observed: []set{
+				func(o *observation) { o.collector.Annotations = map[string]string{sondev1.AnnotationRetry: "now"} },
+				runs(newRun(2, reportText(t, release.Report{Outcome: release.Ready, Reason: sondev1.ReasonReleased, Revision: 1}))),
+				func(o *observation) { o.runs[0].retried = "=now" },
+			},
+			state: ready, reason: sondev1.ReasonUpToDate,
+		},
+		"asked for while the last attempt failed": {
+			observed: []set{
+				func(o *observation) { o.collector.Annotations = map[string]string{sondev1.AnnotationRetry: "now"} },
+				runs(newRun(2, reportText(t, release.Report{Outcome: release.Stalled, Reason: release.ReasonBadValues}))),
+			},
+			state: reconciling, reason: sondev1.ReasonReleasing, start: true,
+		},
 		"a look failed": {observed: []set{released, func(o *observation) {
 			o.runs[0] = newRun(2, reportText(t, release.Report{Outcome: release.Stalled, Reason: release.ReasonForbidden, History: []release.Revision{{Revision: 1, Status: release.Deployed}}}))
 			o.collector.Status.ReportedJob = ""

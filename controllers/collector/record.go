@@ -60,6 +60,9 @@ func record(o *observation) {
 	} else {
 		o.recordOutcome(r, last.generation)
 	}
+	if last.retried != s.Retried { // requested while it ran: it may have read the chart and the values before
+		s.Attempts, s.Failures, s.NextAttempt, s.StalledGeneration, s.Checked = 0, 0, nil, 0, nil
+	}
 }
 
 // recordOutcome sets what a report says about the release. One about an older generation counts no attempt of the current one.

@@ -65,13 +65,15 @@ const (
 // maxAnnotations are the annotations that the cache keeps, and how long they may be.
 var maxAnnotations = map[string]int{
 	sondev1.AnnotationOwner: maxOwner, annotationRelease: 2 * naming.MaxLabel, annotationRun: maxNumber, annotationGeneration: maxNumber, annotationRemedy: maxNumber,
-	annotationSecret: maxUID,
+	annotationSecret: maxUID, annotationRetried: maxRetried,
 }
 
 // maxNumber is the length of the longest number. UIDs of Kubernetes are shorter than maxUID.
 const (
 	maxNumber = 20
 	maxUID    = 128
+	// maxRetried is that of status.retried.
+	maxRetried = 201
 )
 
 // strip keeps whose a Job or a Pod is, and its state.

@@ -266,8 +266,14 @@ func (r *Reconciler) evict(ctx context.Context, pod *corev1.Pod) error {
 	if err == nil {
 		r.evictions.record(pod, now)
 	}
+	if apierrors.IsInternalError(err) {
+		return fmt.Errorf("%w: %w", errNotEvicted, err)
+	}
 	return wrap("evict pod", gone.Ignore(err))
 }
+
+// errNotEvicted is the refusal of an eviction with the code 500: the API server gives it for a Pod with two PodDisruptionBudgets.
+var errNotEvicted = errors.New("evict pod")
 
 func wrap(what string, err error) error {
 	if err == nil {
@@ -307,10 +313,10 @@ func (r *Reconciler) rightMissing(ctx context.Context, namespace string, a actio
 }
 
 // refusal reports whether an immediate retry would fail in the same way. The API server answers 400 for a webhook that refuses without a
-// code, as Kyverno does, and 500 for one that cannot be called, and for the eviction of a Pod with two PodDisruptionBudgets.
+// code, as Kyverno does, and 500 for one that cannot be called. For etcd that does not answer it does so without a reason.
 func refusal(err error) bool {
 	var soon *tooSoonError
 	return errors.As(err, &soon) || apierrors.IsForbidden(err) || apierrors.IsInvalid(err) || apierrors.IsTooManyRequests(err) ||
-		apierrors.IsBadRequest(err) || apierrors.IsInternalError(err) ||
+		apierrors.IsBadRequest(err) || apierrors.ReasonForError(err) == metav1.StatusReasonInternalError || errors.Is(err, errNotEvicted) ||
 		errors.Is(err, errNameTaken) || errors.Is(err, errBadTemplate)
 }

@@ -6,6 +6,7 @@ import (
 
 	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	sondev1 "github.com/sonde-operator/sonde/api/v1alpha1"
 	"github.com/sonde-operator/sonde/internal/operator/pass"
@@ -169,15 +170,22 @@ func (o *observation) sidecarUnhealthy() bool {
 
 // sidecarEnded reports whether the sidecar has ended or restarted while another container runs. A sidecar that ends after all
 // others is healthy: in a Job's Pod it has to. A Native sidecar is an init container, which Kubernetes always restarts. Init
-// containers do not count as others: native sidecars of other systems outlive an ordinary one.
+// containers do not count as others: native sidecars of other systems outlive an ordinary one. A sidecar that restarted before all
+// others started is healthy, too: a Native one may need a second start, and after a restart of the node all containers have restarted.
 func sidecarEnded(pod *corev1.Pod, sidecar string) bool {
-	down := func(c corev1.ContainerStatus) bool {
-		return c.Name == sidecar && (c.State.Terminated != nil || c.RestartCount > 0)
-	}
-	otherRuns := func(c corev1.ContainerStatus) bool { return c.Name != sidecar && c.State.Running != nil }
 	s := &pod.Status
-	return slices.ContainsFunc(s.ContainerStatuses, otherRuns) &&
-		(slices.ContainsFunc(s.ContainerStatuses, down) || slices.ContainsFunc(s.InitContainerStatuses, down))
+	var since *metav1.Time // when the first of the others that run has started
+	for i := range s.ContainerStatuses {
+		c := &s.ContainerStatuses[i]
+		if runs := c.State.Running; c.Name != sidecar && runs != nil && (since == nil || runs.StartedAt.Before(since)) {
+			since = &runs.StartedAt
+		}
+	}
+	down := func(c corev1.ContainerStatus) bool {
+		last := c.LastTerminationState.Terminated
+		return c.Name == sidecar && (c.State.Terminated != nil || c.RestartCount > 0 && (last == nil || since.Before(&last.FinishedAt)))
+	}
+	return since != nil && (slices.ContainsFunc(s.ContainerStatuses, down) || slices.ContainsFunc(s.InitContainerStatuses, down))
 }
 
 func (o *observation) mayFinalize() bool { return len(o.users) == 0 && o.wait() <= 0 }

@@ -55,6 +55,18 @@ func containers(sidecar, other corev1.ContainerState, restarts int32) change {
 	}
 }
 
+// restarted is a sidecar that ended a time after the container that still runs has started, before or after it, and was started again.
+func restarted(after time.Duration) change {
+	return func(o *observation) {
+		containers(running, corev1.ContainerState{Running: &corev1.ContainerStateRunning{StartedAt: metav1.NewTime(noon)}}, 1)(o)
+		o.pod.Status.ContainerStatuses = append(o.pod.Status.ContainerStatuses, corev1.ContainerStatus{
+			Name: "later", State: corev1.ContainerState{Running: &corev1.ContainerStateRunning{StartedAt: metav1.NewTime(noon.Add(time.Hour))}},
+		})
+		last := &o.pod.Status.ContainerStatuses[1].LastTerminationState
+		last.Terminated = &corev1.ContainerStateTerminated{FinishedAt: metav1.NewTime(noon.Add(after))}
+	}
+}
+
 // native makes the sidecar an init container.
 func native(sidecar, other corev1.ContainerState, restarts int32) change {
 	return func(o *observation) {
@@ -140,6 +152,8 @@ func TestNext(t *testing.T) {
 		"volume lost":                                {ready, []change{lost}, unknown, nothing},
 		"sidecar ended":                              {ready, []change{containers(exited, running, 0)}, ready, evictPod},
 		"sidecar restarted":                          {ready, []change{containers(running, running, 1)}, ready, evictPod},
+		"sidecar restarted beside the app":           {ready, []change{restarted(time.Second)}, ready, evictPod},
+		"sidecar restarted before the app started":   {ready, []change{restarted(0)}, ready, nothing},
 		"native sidecar restarted":                   {ready, []change{native(exited, running, 1)}, ready, evictPod},
 		"native sidecar restarted after the others":  {ready, []change{native(running, exited, 1)}, ready, nothing},
 		"sidecar ended, a native one runs":           {ready, []change{outlived}, ready, nothing},

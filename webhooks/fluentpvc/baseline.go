@@ -12,7 +12,8 @@ import (
 )
 
 // baseline is the pod security standard of that name: no host namespaces, hostPath volumes, host ports, privileged containers,
-// further capabilities, unmasked /proc, and more. Whoever defines a FluentPVC gets no node by it, in no namespace.
+// further capabilities, unmasked /proc, and more. So a FluentPVC's own containers give no node. Its mounts and variables are in the Pod's
+// other containers, too, and a privileged one of these gives a node.
 var (
 	baseline  = podsecurityapi.LevelVersion{Level: podsecurityapi.LevelBaseline, Version: podsecurityapi.LatestVersion()}
 	evaluator = func() podsecurity.Evaluator {

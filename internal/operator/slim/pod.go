@@ -46,6 +46,7 @@ type container struct {
 	exit, signal int32
 	restarts     int32
 	from, until  instant
+	last         instant // when it ended before its last restart
 	reason       name
 	message      string
 	id           string // of the gate that ended
@@ -97,7 +98,11 @@ func FromPod(p *corev1.Pod) *Pod {
 	}
 	kept.agent = &agent{reason: s.Reason, message: s.Message, containers: make([]container, 0, len(s.ContainerStatuses))}
 	for i := range s.ContainerStatuses {
-		kept.agent.containers = append(kept.agent.containers, containerOf(&s.ContainerStatuses[i]))
+		c := containerOf(&s.ContainerStatuses[i])
+		if last := s.ContainerStatuses[i].LastTerminationState.Terminated; last != nil {
+			c.last = instantOf(last.FinishedAt)
+		}
+		kept.agent.containers = append(kept.agent.containers, c)
 	}
 	var restarted []string
 	for i := range p.Spec.Containers {
@@ -170,6 +175,9 @@ func (c container) expand() corev1.ContainerStatus {
 	s := corev1.ContainerStatus{Name: c.name.String(), Ready: c.ready, RestartCount: c.restarts}
 	if c.started != 0 {
 		s.Started = new(c.started == 2)
+	}
+	if c.last != 0 {
+		s.LastTerminationState.Terminated = &corev1.ContainerStateTerminated{FinishedAt: c.last.expand()}
 	}
 	switch c.state {
 	case stateUnknown:

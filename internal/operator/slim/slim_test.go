@@ -44,7 +44,9 @@ func agent() *corev1.Pod {
 				{Name: "probe", RestartCount: 1, Started: new(false), State: corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{
 					ExitCode: 137, Signal: 9, Reason: "OOMKilled", Message: `{"v":1}`, StartedAt: dawn, FinishedAt: noon,
 				}}},
-				{Name: "keeper", Ready: true, Started: new(true), State: corev1.ContainerState{Running: &corev1.ContainerStateRunning{StartedAt: dawn}}},
+				{Name: "keeper", Ready: true, Started: new(true), State: corev1.ContainerState{Running: &corev1.ContainerStateRunning{StartedAt: dawn}}, LastTerminationState: corev1.ContainerState{
+					Terminated: &corev1.ContainerStateTerminated{FinishedAt: noon},
+				}},
 				{Name: "waits", State: corev1.ContainerState{Waiting: &corev1.ContainerStateWaiting{Reason: "ImagePullBackOff", Message: "no image"}}},
 			},
 		},

@@ -89,13 +89,15 @@ func TestStripAgent(t *testing.T) {
 
 	// A Native sidecar is an init container. No init container counts as one that runs.
 	runs, ended := corev1.ContainerState{Running: &corev1.ContainerStateRunning{}}, corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{ExitCode: 1}}
+	last := corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{ExitCode: 1, Message: "a text", FinishedAt: metav1.Unix(7, 0)}}
+	keptLast := corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{FinishedAt: metav1.Unix(7, 0)}}
 	withClaim := full(map[string]string{"app": "web"})
 	withClaim.Annotations[sondev1.AnnotationClaim], withClaim.Status.Phase = "logs/c/mac", corev1.PodRunning
 	withClaim.Status.ContainerStatuses = []corev1.ContainerStatus{{Name: "app", Image: "i", State: runs}}
-	withClaim.Status.InitContainerStatuses = []corev1.ContainerStatus{{Name: "sidecar", RestartCount: 2, State: runs}, {Name: "mesh", State: runs}, {Name: "setup", State: ended}}
+	withClaim.Status.InitContainerStatuses = []corev1.ContainerStatus{{Name: "sidecar", RestartCount: 2, State: runs, LastTerminationState: last}, {Name: "mesh", State: runs}, {Name: "setup", State: ended}}
 	keptClaim := *kept.DeepCopy()
 	keptClaim.Annotations, keptClaim.Status.Phase = map[string]string{sondev1.AnnotationClaim: "logs/c/mac"}, corev1.PodRunning
-	keptClaim.Status.ContainerStatuses = []corev1.ContainerStatus{{Name: "app", State: runs}, {Name: "sidecar", RestartCount: 2}, {Name: "setup", State: ended}}
+	keptClaim.Status.ContainerStatuses = []corev1.ContainerStatus{{Name: "app", State: runs}, {Name: "sidecar", RestartCount: 2, LastTerminationState: keptLast}, {Name: "setup", State: ended}}
 
 	endedClaim, keptEnded := withClaim.DeepCopy(), *keptClaim.DeepCopy()
 	endedClaim.Status.Phase, keptEnded.Status.Phase, keptEnded.Status.ContainerStatuses = corev1.PodFailed, corev1.PodFailed, nil
@@ -131,11 +133,13 @@ func TestStatesOfManyContainers(t *testing.T) {
 	states := map[byte]corev1.ContainerStatus{
 		'w': {State: corev1.ContainerState{Waiting: &corev1.ContainerStateWaiting{}}},
 		'r': {State: corev1.ContainerState{Running: &corev1.ContainerStateRunning{}}},
+		'o': {State: corev1.ContainerState{Running: &corev1.ContainerStateRunning{StartedAt: metav1.Unix(1, 0)}}},
+		'n': {State: corev1.ContainerState{Running: &corev1.ContainerStateRunning{StartedAt: metav1.Unix(2, 0)}}},
 		'a': {State: corev1.ContainerState{Running: &corev1.ContainerStateRunning{}}, RestartCount: 1},
 		'e': {State: corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{}}},
 	}
 	for containers, want := range map[string]string{
-		"wrwrwrwe": "rre", "errr": "err", "aaaa": "aaaa", "rrra": "rra", "www": "",
+		"wrwrwrwe": "rre", "errr": "err", "aaaa": "aaaa", "rrra": "rra", "www": "", "nnoe": "noe", "noone": "ooe",
 		strings.Repeat("w", 4000) + "re":       "re",
 		strings.Repeat("r", 4000) + "e":        "rre",
 		"r" + strings.Repeat("e", 4000) + "r":  "r" + strings.Repeat("e", 63),
@@ -144,13 +148,13 @@ func TestStatesOfManyContainers(t *testing.T) {
 		pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Annotations: map[string]string{sondev1.AnnotationClaim: "x"}}}
 		for i := range len(containers) {
 			state := states[containers[i]]
-			state.Name = string(containers[i])
+			state.Name, state.LastTerminationState = string(containers[i]), corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{FinishedAt: metav1.Unix(7, 0)}}
 			pod.Status.ContainerStatuses = append(pod.Status.ContainerStatuses, state)
 		}
 		got := ""
 		for _, c := range target.SlimPod(pod).Expand().Status.ContainerStatuses {
 			got += c.Name
-			if runs := c.State.Running != nil; runs != (c.Name == "r" || c.Name == "a") {
+			if runs := c.State.Running != nil; c.LastTerminationState.Terminated.FinishedAt.Unix() != 7 || runs != strings.Contains("rona", c.Name) {
 				t.Errorf("%+v", c)
 			}
 		}
