@@ -332,7 +332,7 @@ func podEntry(q *request, o *observation, p *plan, done *actions, pod *slim.Pod,
 	case e.Active:
 		e.Message = ""
 	case status.Connected && e.Message == carrierStarting:
-		e.Message = fmt.Sprintf("nothing listens on port %d in the Pod; or the carrier has just started, or has no room for more connections", q.Spec.TargetContainerPort)
+		e.Message = fmt.Sprintf("the carrier has just started; or nothing listens on port %d in the Pod, which may differ from its Service's port; or the carrier has no room for more connections", q.Spec.TargetContainerPort)
 	}
 	return e
 }

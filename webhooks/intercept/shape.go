@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"encoding/json"
 	"net/http"
+	"regexp"
 	"slices"
 	"strings"
 	"time"
@@ -76,8 +77,14 @@ func checkPath(m *sondev1.InterceptMatch) error {
 			return admission.Invalid("match.path: no request has the path %q, because a path begins with / and has no query: write %q", *p, path)
 		}
 	}
+	if r := m.Path.Regex; r != nil && literal.MatchString(*r) && !strings.Contains(*r, "|") {
+		return admission.Invalid("match.path: no path matches %q as a whole, because a path begins with /: write %q", *r, "/"+strings.TrimPrefix(*r, "^"))
+	}
 	return nil
 }
+
+// literal is the beginning of regular expressions that match only what begins with a letter or a digit.
+var literal = regexp.MustCompile(`^\^?[0-9A-Za-z]($|[^?*{])`)
 
 // pathIn returns the path that the user of a condition means.
 func pathIn(s string) string {

@@ -157,7 +157,7 @@ func (t *Text) compile(left *int) (func(string) bool, error) {
 	}
 	parsed, err := syntax.Parse(*t.Regex, syntax.Perl) // alone: with brackets around it, "a)|(b" would be valid
 	if err != nil {
-		return nil, fmt.Errorf("regex: %w", err)
+		return nil, fmt.Errorf("regex: %w: write it in RE2's syntax, which has no look-ahead and no back reference", err)
 	}
 	n := size(parsed)
 	if n > *left {

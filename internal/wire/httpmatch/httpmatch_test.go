@@ -47,6 +47,8 @@ func TestRegex(t *testing.T) {
 		"a long one":          {regex: strings.Repeat("a", 1024), matches: []string{strings.Repeat("a", 1024)}},
 		"some repetitions":    {regex: "[a-z]{1,63}(/[a-z]{1,63}){0,8}", matches: []string{"a/b"}, not: []string{"a//b"}},
 		"half a bracket":      {regex: "a)|(b", want: "regex: error parsing regexp: unexpected )"},
+		"a look-ahead":        {regex: "/(?!a)", want: "write it in RE2's syntax, which has no look-ahead"},
+		"an open quote":       {regex: `/\Q.`, matches: []string{"/."}, not: []string{"/x"}},
 		"huge when compiled":  {regex: "(?:" + strings.Repeat(".?", 500) + "){1000}", want: "of the match's 2000: repeat less"},
 		"huge, and unbounded": {regex: "(?:" + strings.Repeat("ab*", 330) + "){1000,}", want: "of the match's 2000: repeat less"},
 		"letters":             {regex: `\p{L}{1,10}`, matches: []string{"ä"}, not: []string{"1"}},
