@@ -98,7 +98,12 @@ func allowedCondition(capture sondev1.Capture, observed observation, planned pla
 	attached := slices.IndexFunc(planned.entries, func(e sondev1.PodResult) bool {
 		return e.Phase != sondev1.PhasePending && e.Phase != sondev1.PhaseFailed
 	})
+	failed := slices.IndexFunc(planned.entries, func(e sondev1.PodResult) bool {
+		return e.Phase == sondev1.PhasePending && e.Reason == sondev1.ReasonReconcileError
+	})
 	switch {
+	case refused < 0 && attached < 0 && failed >= 0: // its time bounds how long the operator tries (triesToStart)
+		return finding{metav1.ConditionFalse, sondev1.ReasonReconcileError, planned.entries[failed].Message}
 	case refused < 0 && attached < 0:
 		return finding{metav1.ConditionUnknown, sondev1.ReasonPending, "no probe has run yet"}
 	case refused < 0:

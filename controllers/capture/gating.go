@@ -174,7 +174,10 @@ func (planned *plan) planGate(capture sondev1.Capture, observed observation, p *
 		return
 	}
 	pod := p.pod.Expand()
-	v.Entry.Gate = cmp.Or(observeGate(capture, pod, p.account(), v.Entry.Gate, observed.now), ungated(capture, pod))
+	v.Entry.Gate = observeGate(capture, pod, p.account(), v.Entry.Gate, observed.now)
+	if v.Entry.Gate == nil && !p.before.Phase.Final() { // it was judged by what Gating said before: Gating may have turned True again since
+		v.Entry.Gate = ungated(capture, pod)
+	}
 	v.Again = earlier(v.Again, gateRecheck(capture, pod, v.Entry.Gate, observed.now))
 	// Only the Pod holds the result.
 	planned.deleting = planned.deleting || p.before.Gate == nil && v.Entry.Gate != nil && pod.DeletionTimestamp != nil

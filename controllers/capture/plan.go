@@ -6,6 +6,9 @@ import (
 	"slices"
 	"time"
 
+	apimeta "k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
 	sondev1 "github.com/sonde-operator/sonde/api/v1alpha1"
 	"github.com/sonde-operator/sonde/internal/operator/outcome"
 	"github.com/sonde-operator/sonde/internal/operator/slim"
@@ -240,8 +243,8 @@ func (planned *plan) joins(capture sondev1.Capture, observed observation, p *pod
 		return true
 	case planned.start.IsZero():
 		// While the capture waits for a ceiling it has not begun: a Pod that appears then belongs to it, however late that is.
-		// So does one whose Job could not be created then: the operator tries again.
-		return isQueued(p.before) || p.before.Reason == sondev1.ReasonReconcileError || slices.ContainsFunc(status.Pods, isQueued) ||
+		// The operator tries for as long to create the first Jobs as it waits for a target, also after the queue.
+		return isQueued(p.before) || slices.ContainsFunc(status.Pods, isQueued) || triesToStart(capture, observed.now) ||
 			observed.now.Before(capture.GetCreationTimestamp().Add(targetTimeout))
 	case !planned.end.IsZero() && !observed.now.Before(planned.end):
 		return false
@@ -252,6 +255,12 @@ func (planned *plan) joins(capture sondev1.Capture, observed observation, p *pod
 	default:
 		return capture.Common().FollowPods
 	}
+}
+
+// triesToStart reports whether the first Jobs could not be created, for less than targetTimeout.
+func triesToStart(capture sondev1.Capture, now time.Time) bool {
+	c := apimeta.FindStatusCondition(capture.CaptureStatus().Conditions, sondev1.ConditionProbesAllowed)
+	return c != nil && c.Status == metav1.ConditionFalse && now.Before(c.LastTransitionTime.Add(targetTimeout))
 }
 
 // refuse makes final the entry of a Pod that gets no Job.

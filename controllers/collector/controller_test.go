@@ -389,6 +389,60 @@ func TestReadyWhileLookedAt(t *testing.T) {
 	}
 }
 
+// A retry that is asked for while a Job runs is followed by one more Job, which reads the values again.
+func TestRetryWhileAJobRuns(t *testing.T) {
+	w := newWorld(t, newCollector())
+	c := w.pass()
+	c.Annotations[sondev1.AnnotationRetry] = "now"
+	if err := w.Update(t.Context(), c); err != nil {
+		t.Fatal(err)
+	}
+	for _, n := range []int{2, 1} { // a Job that has ended is deleted when the next one has
+		w.pass()
+		newest, _ := w.request()
+		w.end(newest, release.Report{Outcome: release.Ready, Revision: 1})
+		want(t, w.pass(), sondev1.ConditionReady, "True", sondev1.ReasonUpToDate)
+		if got := len(w.jobs()); got != n {
+			t.Fatalf("%d Jobs, want %d", got, n)
+		}
+	}
+	w.quiet("after the retry")
+}
+
+// A release whose last Job someone has deleted is looked at after the interval, and at once if its anchor is gone, too.
+func TestDeletedJob(t *testing.T) {
+	w := newWorld(t, newCollector())
+	w.pass()
+	job, q := w.request()
+	w.end(job, release.Report{Outcome: release.Ready, Revision: 1})
+	w.pass()
+	remove := func(o client.Object) {
+		t.Helper()
+		if err := w.Delete(t.Context(), o); err != nil {
+			t.Fatal(err)
+		}
+	}
+	check := func(want int, when string) {
+		t.Helper()
+		w.pass()
+		if n := len(w.jobs()); n != want {
+			t.Errorf("%d Jobs %s, want %d", n, when, want)
+		}
+	}
+	remove(&w.jobs()[0])
+	check(0, "at once")
+	w.clock.SetTime(w.clock.Now().Add(defaultInterval))
+	check(1, "after the interval")
+	remove(&w.jobs()[0])
+	check(1, "if the Job had not ended")
+	job, _ = w.request()
+	w.end(job, release.Report{Outcome: release.Ready, Revision: 1})
+	w.pass()
+	remove(&w.jobs()[0])
+	remove(&corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "acme", Name: anchorPrefix + q.Release}})
+	check(1, "without the anchor")
+}
+
 // A spec that was never released is not ready because nothing may run.
 func TestSuspendedChangeIsNotReady(t *testing.T) {
 	w := newWorld(t, newCollector())

@@ -77,7 +77,7 @@ func (r *Reconciler) observe(ctx context.Context, c *sondev1.Collector) (*observ
 		if err != nil && !apierrors.IsForbidden(err) { // a closed namespace is reported when the next Job is to be created
 			return nil, err
 		}
-		o.anchored = anchor != nil && anchor.Labels[sondev1.LabelUID] == string(c.UID)
+		o.anchored = anchor != nil && anchor.DeletionTimestamp.IsZero() && anchor.Labels[sondev1.LabelUID] == string(c.UID)
 	}
 	return o, r.observePods(ctx, o)
 }

@@ -103,6 +103,7 @@ func (o *observation) ready() plan {
 		p.reason, p.message = released.Reason, released.Message
 	}
 	switch {
+	case o.paused: // its end wakes all Collectors
 	case s.NextAttempt != nil:
 		p.after = max(s.NextAttempt.Sub(o.now), time.Second)
 	case (looksForDrift(o.collector) || len(o.runs) == 0) && s.Checked != nil:
@@ -113,7 +114,8 @@ func (o *observation) ready() plan {
 
 // lookIsDue reports whether it is time to look at the objects of a release that is as the spec says. Besides drift, a user may have asked
 // for it, or the release is gone, and its last Job with it. Someone may also have deleted only that Job, perhaps each time when it has ended:
-// then it is made again, because the operator finds the release of a hub's Collector by it, but not at once.
+// then it is made again, because the operator finds the release of a hub's Collector by it, but not at once. One that had not ended may have
+// left its work half done.
 func (o *observation) lookIsDue() bool {
 	s := &o.collector.Status
 	switch {
@@ -121,7 +123,7 @@ func (o *observation) lookIsDue() bool {
 		return false
 	case s.NextAttempt != nil:
 		return !o.now.Before(s.NextAttempt.Time)
-	case s.Checked == nil || len(o.runs) == 0 && !o.anchored:
+	case s.Checked == nil || len(o.runs) == 0 && (!o.anchored || s.Job != s.ReportedJob):
 		return true
 	}
 	return (looksForDrift(o.collector) || len(o.runs) == 0) && !o.now.Before(s.Checked.Add(intervalOf(o.collector)))

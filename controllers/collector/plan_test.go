@@ -60,7 +60,7 @@ func TestPlan(t *testing.T) {
 	// released: the last Job has succeeded, and its report was read.
 	released := func(o *observation) {
 		s := &o.collector.Status
-		s.ObservedGeneration, s.ReleasedGeneration, s.Checked, s.ReportedJob = 2, 2, new(metav1.NewTime(now)), "job-1"
+		s.ObservedGeneration, s.ReleasedGeneration, s.Checked, s.Job, s.ReportedJob = 2, 2, new(metav1.NewTime(now)), "job-1", "job-1"
 		o.runs = []run{newRun(2, "read before")}
 	}
 	for name, tc := range map[string]struct {
@@ -89,6 +89,9 @@ func TestPlan(t *testing.T) {
 		"suspended":             {observed: []set{func(o *observation) { o.collector.Spec.Suspend = true }}, state: held, reason: sondev1.ReasonSuspended},
 		"paused":                {observed: []set{func(o *observation) { o.paused = true }}, state: held, reason: sondev1.ReasonPaused},
 		"paused, and ready":     {observed: []set{func(o *observation) { o.paused = true }, status(func(s *sondev1.CollectorStatus) { s.ReleasedGeneration = 2 })}, state: ready, reason: sondev1.ReasonUpToDate},
+		"paused, and a look is due": {
+			observed: []set{released, func(o *observation) { o.paused, o.runs, o.now = true, nil, now.Add(time.Hour) }}, state: ready, reason: sondev1.ReasonUpToDate,
+		},
 		"drift is due": {
 			observed: []set{released, func(o *observation) { o.collector.Spec.Drift, o.now = sondev1.DriftWarn, now.Add(time.Hour) }},
 			state:    ready, reason: sondev1.ReasonUpToDate, start: true,
@@ -108,6 +111,10 @@ func TestPlan(t *testing.T) {
 		},
 		"only the last Job is gone": {
 			observed: []set{released, func(o *observation) { o.runs, o.anchored = nil, true }}, state: ready, reason: sondev1.ReasonUpToDate, after: defaultInterval,
+		},
+		"a Job is gone before it ended": {
+			observed: []set{released, func(o *observation) { o.runs, o.anchored, o.collector.Status.Job = nil, true, "job-2" }},
+			state:    ready, reason: sondev1.ReasonUpToDate, start: true,
 		},
 		"only the last Job is gone, for long": {
 			observed: []set{released, func(o *observation) {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	authorizationv1 "k8s.io/api/authorization/v1"
@@ -313,10 +314,12 @@ func (r *Reconciler) rightMissing(ctx context.Context, namespace string, a actio
 }
 
 // refusal reports whether an immediate retry would fail in the same way. The API server answers 400 for a webhook that refuses without a
-// code, as Kyverno does, and 500 for one that cannot be called. For etcd that does not answer it does so without a reason.
+// code, as Kyverno does, and 500 for one that cannot be called. For etcd that does not answer it does so without a reason, but also for a
+// webhook that answers 500, as those made with controller-runtime do (admission.Errored).
 func refusal(err error) bool {
 	var soon *tooSoonError
 	return errors.As(err, &soon) || apierrors.IsForbidden(err) || apierrors.IsInvalid(err) || apierrors.IsTooManyRequests(err) ||
 		apierrors.IsBadRequest(err) || apierrors.ReasonForError(err) == metav1.StatusReasonInternalError || errors.Is(err, errNotEvicted) ||
+		apierrors.IsInternalError(err) && strings.Contains(err.Error(), "admission webhook ") ||
 		errors.Is(err, errNameTaken) || errors.Is(err, errBadTemplate)
 }

@@ -827,8 +827,12 @@ func TestRefusedClaim(t *testing.T) {
 		},
 		"a webhook without a code": {err: apierrors.NewBadRequest("admission webhook denied the request: too large"), wantReason: sondev1.ReasonClaimRefused, wantText: "too large"},
 		"a webhook that fails":     {err: apierrors.NewInternalError(errors.New("failed calling webhook")), wantReason: sondev1.ReasonClaimRefused, wantText: "failed calling webhook"},
-		"namespace ends":           {err: ending, missing: withdrawn, wantReason: sondev1.ReasonClaimRefused, wantText: "is being terminated"},
-		"not a valid one":          {err: apierrors.NewInvalid(sondev1.GroupVersion.WithKind("PersistentVolumeClaim").GroupKind(), claimName, nil), wantReason: sondev1.ReasonClaimRefused, wantText: "is invalid"},
+		"a webhook that answers 500": {
+			err:        &apierrors.StatusError{ErrStatus: metav1.Status{Status: metav1.StatusFailure, Code: 500, Message: `admission webhook "w" denied the request: no cache`}},
+			wantReason: sondev1.ReasonClaimRefused, wantText: "no cache",
+		},
+		"namespace ends":  {err: ending, missing: withdrawn, wantReason: sondev1.ReasonClaimRefused, wantText: "is being terminated"},
+		"not a valid one": {err: apierrors.NewInvalid(sondev1.GroupVersion.WithKind("PersistentVolumeClaim").GroupKind(), claimName, nil), wantReason: sondev1.ReasonClaimRefused, wantText: "is invalid"},
 	}
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {

@@ -172,18 +172,30 @@ func (o *observation) sidecarUnhealthy() bool {
 // others is healthy: in a Job's Pod it has to. A Native sidecar is an init container, which Kubernetes always restarts. Init
 // containers do not count as others: native sidecars of other systems outlive an ordinary one. A sidecar that restarted before all
 // others started is healthy, too: a Native one may need a second start, and after a restart of the node all containers have restarted.
+// Runtimes that forget their containers then, like CRI-O, do not say when they ended.
 func sidecarEnded(pod *corev1.Pod, sidecar string) bool {
 	s := &pod.Status
 	var since *metav1.Time // when the first of the others that run has started
+	all := true            // of the others that run have restarted, too
 	for i := range s.ContainerStatuses {
 		c := &s.ContainerStatuses[i]
-		if runs := c.State.Running; c.Name != sidecar && runs != nil && (since == nil || runs.StartedAt.Before(since)) {
+		runs := c.State.Running
+		if c.Name == sidecar || runs == nil {
+			continue
+		}
+		all = all && c.RestartCount > 0
+		if since == nil || runs.StartedAt.Before(since) {
 			since = &runs.StartedAt
 		}
 	}
 	down := func(c corev1.ContainerStatus) bool {
-		last := c.LastTerminationState.Terminated
-		return c.Name == sidecar && (c.State.Terminated != nil || c.RestartCount > 0 && (last == nil || since.Before(&last.FinishedAt)))
+		if c.Name != sidecar || c.State.Terminated != nil || c.RestartCount == 0 {
+			return c.Name == sidecar && c.State.Terminated != nil
+		}
+		if last := c.LastTerminationState.Terminated; last != nil && !last.FinishedAt.IsZero() {
+			return since.Before(&last.FinishedAt)
+		}
+		return !all
 	}
 	return since != nil && (slices.ContainsFunc(s.ContainerStatuses, down) || slices.ContainsFunc(s.InitContainerStatuses, down))
 }

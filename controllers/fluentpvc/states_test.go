@@ -67,6 +67,12 @@ func restarted(after time.Duration) change {
 	}
 }
 
+// forgotten: the node has restarted, and its runtime has forgotten when the containers ended.
+func forgotten(o *observation) {
+	containers(running, running, 1)(o)
+	o.pod.Status.ContainerStatuses[0].RestartCount = 1
+}
+
 // native makes the sidecar an init container.
 func native(sidecar, other corev1.ContainerState, restarts int32) change {
 	return func(o *observation) {
@@ -154,6 +160,7 @@ func TestNext(t *testing.T) {
 		"sidecar restarted":                          {ready, []change{containers(running, running, 1)}, ready, evictPod},
 		"sidecar restarted beside the app":           {ready, []change{restarted(time.Second)}, ready, evictPod},
 		"sidecar restarted before the app started":   {ready, []change{restarted(0)}, ready, nothing},
+		"all restarted, and nobody knows when":       {ready, []change{forgotten}, ready, nothing},
 		"native sidecar restarted":                   {ready, []change{native(exited, running, 1)}, ready, evictPod},
 		"native sidecar restarted after the others":  {ready, []change{native(running, exited, 1)}, ready, nothing},
 		"sidecar ended, a native one runs":           {ready, []change{outlived}, ready, nothing},

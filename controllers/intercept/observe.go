@@ -70,8 +70,8 @@ type reading struct {
 	at          time.Time
 	pods        []*slim.Pod
 	targetFound bool
-	// foundAt is when the target last existed, as far as this manager has seen.
-	foundAt time.Time
+	// left is when this manager last saw a Pod in the target, by UID, for Pods that leave it with their owner.
+	left map[types.UID]time.Time
 	// requester is the name of who asked, by the webhook's stamp.
 	requester string
 	// namespaceUID is the UID that the target's namespace had when the request was made. The stamp has it. It is empty if the stamp could
@@ -253,25 +253,21 @@ func (r *Reconciler) observeRequest(ctx context.Context, q *request, resolved ma
 	if err != nil {
 		return err
 	}
-	r.usePods(q, &found)
+	r.usePods(ctx, q, &found)
 	return nil
 }
 
-// leaveDelay is how long the Pods of a target that is gone keep their carriers although the cache does not say that they are being
-// deleted: the garbage collector may be slow.
+// leaveDelay is how long a Pod whose owner is gone keeps its carrier although the cache does not say that it is being deleted: the garbage
+// collector may be slow.
 const leaveDelay = 5 * time.Second
 
 // usePods sets the Pods of a request. A Pod that ends may outlive its ReplicaSet, or the whole target. If the request had such a Pod, it
 // still does: without its carrier, the Pod would lose the connections that its app still serves.
-func (r *Reconciler) usePods(q *request, found *target.Workload) {
-	q.targetFound, q.pods = found.Found, found.Pods
-	if found.Found {
-		q.foundAt = q.at
-	}
-	entries := q.Status.Pods
-	last := r.previous[q.UID]
+func (r *Reconciler) usePods(ctx context.Context, q *request, found *target.Workload) {
+	q.targetFound, q.pods = found.Found, slices.Clip(found.Pods) // other requests may have the same
+	entries, last := q.Status.Pods, r.previous[q.UID]
 	if last != nil {
-		entries, q.foundAt = last.Status.Pods, later(q.foundAt, last.foundAt)
+		entries = last.Status.Pods
 	}
 	had := map[types.UID]bool{}
 	for i := range entries {
@@ -279,24 +275,47 @@ func (r *Reconciler) usePods(q *request, found *target.Workload) {
 			had[types.UID(entries[i].UID)] = true
 		}
 	}
-	leaving := found.Former
-	if !found.Found && last != nil && q.at.Sub(q.foundAt) < leaveDelay {
-		leaving = slices.Concat(leaving, last.pods)
+	for _, pod := range found.Pods {
+		delete(had, pod.GetUID())
 	}
-	q.pods = slices.Clip(q.pods) // other requests may have the same
-	for _, pod := range leaving {
+	for _, pod := range found.Former {
 		if had[pod.GetUID()] {
 			q.pods = append(q.pods, pod)
 			delete(had, pod.GetUID())
 		}
 	}
+	if last == nil {
+		return
+	}
+	for _, pod := range last.pods {
+		since, leaving := last.left[pod.GetUID()]
+		if !leaving {
+			since = last.at
+		}
+		if !had[pod.GetUID()] || q.at.Sub(since) >= leaveDelay {
+			continue
+		}
+		if now := r.outlives(ctx, pod); now != nil {
+			if q.left == nil {
+				q.left = map[types.UID]time.Time{}
+			}
+			q.pods, q.left[pod.GetUID()] = append(q.pods, now), since
+		}
+	}
 }
 
-func later(a, b time.Time) time.Time {
-	if a.Before(b) {
-		return b
+// outlives returns the Pod as the cache has it if it still runs and has the same owner. Someone may have taken it out of its workload.
+func (r *Reconciler) outlives(ctx context.Context, pod *slim.Pod) *slim.Pod {
+	var now corev1.Pod
+	err := r.Get(ctx, client.ObjectKey{Namespace: pod.GetNamespace(), Name: pod.GetName()}, &now)
+	if err != nil || now.UID != pod.GetUID() || !target.Live(&now) {
+		return nil
 	}
-	return a
+	was, is := metav1.GetControllerOfNoCopy(pod), metav1.GetControllerOfNoCopy(&now)
+	if was == nil || is == nil || was.UID != is.UID {
+		return nil
+	}
+	return target.SlimPod(&now)
 }
 
 // admit repeats the checks of the webhook, and reviews the requester's right.
@@ -311,9 +330,6 @@ func (r *Reconciler) admit(ctx context.Context, q *request) error {
 	}
 	q.requester, q.namespaceUID = claim.Requester.Username, types.UID(claim.TargetNamespaceUID)
 	paused, err := pause.Requested(ctx, r.PauseConfig, r.Options.Namespace)
-	if err == nil && paused {
-		paused, err = pause.Requested(ctx, r.Live, r.Options.Namespace) // this refusal is final, too
-	}
 	if err != nil {
 		return err
 	}

@@ -51,9 +51,9 @@ func (c *interceptCommand) create(ctx context.Context, conn *connection, o *v1al
 }
 
 // storedNothing reports whether the API server, or a webhook, has failed before it stored anything. A timeout of etcd answers 500, too, but
-// without this reason, and what was asked may be stored later.
+// without this reason, and what was asked may be stored later. An answer that is no Status, such as 502 of a load balancer, says nothing.
 func storedNothing(err error) bool {
-	return apierrors.ReasonForError(err) == metav1.StatusReasonInternalError
+	return apierrors.ReasonForError(err) == metav1.StatusReasonInternalError && !apierrors.HasStatusCause(err, metav1.CauseTypeUnexpectedServerResponse)
 }
 
 // refused reports whether the API server says that it has not carried out a request.

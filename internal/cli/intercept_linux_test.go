@@ -668,6 +668,12 @@ func TestInterceptCreatedWithoutAnAnswer(t *testing.T) {
 			},
 			wantCode: report.ExitError, want: []string{"request timed out", "it may be created later"}, wantLists: 1,
 		},
+		"a load balancer gives up": {
+			prepare: func(c *interceptCluster) {
+				c.refuse = apierrors.NewGenericServerResponse(502, "POST", schema.GroupResource{}, "", "bad gateway", 0, true)
+			},
+			wantCode: report.ExitError, want: []string{"bad gateway", "it may be created later"}, wantLists: 1,
+		},
 		"the API server cannot be reached": {
 			prepare: func(c *interceptCluster) { c.url = "http://127.0.0.1:1" }, wantCode: report.ExitError, want: []string{"error: Post ", "cannot be reached"},
 		},

@@ -22,6 +22,7 @@ const (
 	hubMember   = "hub-member"
 	hubTenant   = "hub-tenant"
 	otherTenant = "other-tenant"
+	clusterUser = "cluster-user" // a cluster admin
 )
 
 // TestCollectorPolicy tries, at a real API server, to remove the release of a hub's Collector. Each refusal has a control that passes.
@@ -39,20 +40,19 @@ func TestCollectorPolicy(t *testing.T) {
 	grant(t, ns, hubMember, collectors) // of a namespace that is no hub
 	grant(t, other, otherTenant, jobs)
 
+	createUntilEnd(t, &rbacv1.ClusterRoleBinding{
+		ObjectMeta: metav1.ObjectMeta{GenerateName: "granted-"}, Subjects: []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: rbacv1.UserKind, Name: clusterUser}},
+		RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: "cluster-admin"},
+	})
+
 	named := func(home, name, reference string) *sondev1.Collector {
 		c := &sondev1.Collector{ObjectMeta: metav1.ObjectMeta{Namespace: home, Name: name}}
 		c.Spec.Collector.Name, c.Spec.Tenant.Reference, c.Spec.Tenant.Instance = "collector", reference, name
 		create(t, c)
 		return c
 	}
-	c, upper, own, left := named(hub, "lower", ns), named(hub, "upper", strings.ToUpper(ns)), named(hub, "own", hub), named(hub, "left", ns)
+	c, upper, own, left := named(hub, "lower", ns), named(hub, "upper", strings.ToUpper(ns)), named(hub, "own", hub), named(hub, "left", "gone-"+ns)
 	home := named(ns, "home", ns)
-	left.Status.Conditions = []metav1.Condition{{
-		Type: sondev1.ConditionStalled, Status: metav1.ConditionTrue, Reason: sondev1.ReasonNamespaceReplaced, LastTransitionTime: metav1.Now(),
-	}}
-	if err := admin.Status().Update(t.Context(), left); err != nil {
-		t.Fatal(err)
-	}
 	deleting := func(o *sondev1.Collector) func(client.Client) error {
 		return func(cl client.Client) error { return cl.Delete(t.Context(), o.DeepCopy()) }
 	}
@@ -75,13 +75,16 @@ func TestCollectorPolicy(t *testing.T) {
 		"tenant deletes one in upper case":         {hubTenant, deleting(upper), ""},
 		"member deletes one with a release here":   {hubMember, deleting(own), ""},
 		"member deletes one outside of hubs":       {hubMember, deleting(home), ""},
-		"member deletes one without its namespace": {hubMember, deleting(left), ""},
+		"member deletes one without its namespace": {hubMember, deleting(left), "right to create Jobs"},
+		"cluster admin deletes it":                 {clusterUser, deleting(left), ""},
 		"garbage collector deletes":                {collector, deleting(c), ""},
 		"namespace controller deletes all":         {terminator, removeAll, ""},
 		"controller without account of its own":    {anyController, removeAll, ""},
 		"member adds an owner":                     {hubMember, owner, owners},
 		"tenant adds an owner":                     {hubTenant, owner, ""},
 		"garbage collector changes the owners":     {collector, owner, ""},
-		"member annotates":                         {hubMember, annotating(t, c, sondev1.AnnotationRetry, "1"), ""},
+		"member annotates":                         {hubMember, annotating(t, c, "a", "1"), ""},
+		"member retries":                           {hubMember, annotating(t, c, sondev1.AnnotationRetry, "1"), "a retry runs Helm"},
+		"tenant retries":                           {hubTenant, annotating(t, c, sondev1.AnnotationRetry, "2"), ""},
 	})
 }

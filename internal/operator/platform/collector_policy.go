@@ -30,11 +30,14 @@ func CollectorPolicy() []*unstructured.Unstructured {
 	}
 	const need = ": you need the right to create Jobs in "
 	return policy(collectorPolicy, rules, conditions, []admissionregistrationv1.Validation{
-		denied("request.operation != 'DELETE' || "+noNamespace+" || "+mayCreateJobs,
+		denied("request.operation != 'DELETE' || "+mayCreateJobs,
 			"the deletion of this Collector removes its release"+need+"the release's namespace",
 			"'the deletion of this Collector removes its release in namespace ' + "+releaseNamespace+" + '"+need+"that namespace'"),
 		denied("request.operation != 'UPDATE' || "+unchanged("metadata.?ownerReferences")+" || "+mayCreateJobs,
 			"a Collector is deleted with its owners, and its release with it"+need+"the release's namespace to change metadata.ownerReferences", ""),
+		// A retry runs Helm there: it may upgrade to a newer chart, and begins a failed upgrade anew instead of its rollback.
+		denied("request.operation != 'UPDATE' || "+unchanged(annotation(sondev1.AnnotationRetry))+" || "+mayCreateJobs,
+			"a retry runs Helm in the release's namespace"+need+"the release's namespace", ""),
 	})
 }
 
@@ -44,7 +47,4 @@ const (
 	releaseNamespace = "oldObject.?spec.?tenant.?reference.orValue('').lowerAscii()"
 	// mayCreateJobs is the right that the admission of a Collector needs.
 	mayCreateJobs = "authorizer.group('batch').resource('jobs').namespace(" + releaseNamespace + ").check('create').allowed()"
-	// noNamespace is a CEL expression for a Collector whose release went with its namespace. Users may not write the status.
-	noNamespace = "oldObject.?status.?conditions.orValue([]).exists(c, c.type == '" + sondev1.ConditionStalled +
-		"' && c.status == 'True' && c.reason == '" + sondev1.ReasonNamespaceReplaced + "')"
 )

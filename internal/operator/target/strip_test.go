@@ -187,6 +187,7 @@ func TestStripForgetsWhatUsersWrite(t *testing.T) {
 	spec := sondev1.PacketCaptureSpec{TargetDeployment: "web"}
 	ours := map[string]string{sondev1.LabelAppInstance: "mine"}
 	named := func(m metav1.ObjectMeta) metav1.ObjectMeta { m.GenerateName = "o"; return m }
+	deleted := func(m metav1.ObjectMeta) metav1.ObjectMeta { m.DeletionTimestamp = new(metav1.Unix(7, 0)); return m }
 	cases := map[string]struct{ in, want any }{
 		"a workload": {
 			&metav1.PartialObjectMetadata{ObjectMeta: *written.DeepCopy()},
@@ -203,6 +204,10 @@ func TestStripForgetsWhatUsersWrite(t *testing.T) {
 		"an intercept that has ended": {
 			&sondev1.InterceptRequest{ObjectMeta: *written.DeepCopy(), Spec: sondev1.InterceptRequestSpec{ClientKey: big}, Status: sondev1.InterceptRequestStatus{Phase: sondev1.InterceptEnded, Pods: []sondev1.InterceptPod{{Name: big}}}},
 			&sondev1.InterceptRequest{ObjectMeta: named(meta(ours, stamped, nil)), Status: sondev1.InterceptRequestStatus{Phase: sondev1.InterceptEnded}},
+		},
+		"an intercept that a finalizer keeps": {
+			&sondev1.InterceptRequest{ObjectMeta: deleted(*written.DeepCopy()), Spec: sondev1.InterceptRequestSpec{ClientKey: big}, Status: sondev1.InterceptRequestStatus{Phase: sondev1.InterceptActive, Pods: []sondev1.InterceptPod{{Name: big}}}},
+			&sondev1.InterceptRequest{ObjectMeta: deleted(named(meta(ours, stamped, nil))), Status: sondev1.InterceptRequestStatus{Phase: sondev1.InterceptActive}},
 		},
 		"a Collector": {
 			&sondev1.Collector{

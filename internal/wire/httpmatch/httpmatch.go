@@ -165,7 +165,10 @@ func (t *Text) compile(left *int) (func(string) bool, error) {
 			"repeat less, and write smaller classes of characters", n, *left, maxSteps)
 	}
 	*left -= n
-	expression, err := regexp.Compile(`^(?:` + parsed.String() + `)$`) // a \Q without \E would quote the bracket
+	expression, err := regexp.Compile(`^(?:` + *t.Regex + `)$`)
+	if err != nil { // a \Q without \E quotes the bracket. The written-out form is long: \PL has 7 KiB, and the expression keeps it
+		expression, err = regexp.Compile(`^(?:` + parsed.String() + `)$`)
+	}
 	if err != nil {
 		return nil, fmt.Errorf("regex: %w", err)
 	}
