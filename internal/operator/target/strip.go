@@ -48,7 +48,7 @@ func Strip(o any) (any, error) {
 		}
 	case sondev1.Capture:
 		stripOwn(o)
-		if status := o.CaptureStatus(); status.Phase.Final() {
+		if status := o.CaptureStatus(); status.Phase.Final() || !o.GetDeletionTimestamp().IsZero() { // a finalizer may keep a deleted one
 			*status = ended(status)
 		} else {
 			status.Pods = slices.Clone(status.Pods) // decoding leaves room for more

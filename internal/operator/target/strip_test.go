@@ -201,6 +201,12 @@ func TestStripForgetsWhatUsersWrite(t *testing.T) {
 			&sondev1.PacketCapture{ObjectMeta: *written.DeepCopy(), Spec: spec},
 			&sondev1.PacketCapture{ObjectMeta: named(meta(ours, stamped, nil)), Spec: spec},
 		},
+		"a capture that a finalizer keeps": {
+			&sondev1.PacketCapture{ObjectMeta: deleted(*written.DeepCopy()), Spec: spec, Status: sondev1.CaptureStatus{
+				Phase: sondev1.PhaseCapturing, Pods: []sondev1.PodResult{{Name: big}},
+			}},
+			&sondev1.PacketCapture{ObjectMeta: deleted(named(meta(ours, stamped, nil))), Spec: spec, Status: sondev1.CaptureStatus{Phase: sondev1.PhaseCapturing}},
+		},
 		"an intercept that has ended": {
 			&sondev1.InterceptRequest{ObjectMeta: *written.DeepCopy(), Spec: sondev1.InterceptRequestSpec{ClientKey: big}, Status: sondev1.InterceptRequestStatus{Phase: sondev1.InterceptEnded, Pods: []sondev1.InterceptPod{{Name: big}}}},
 			&sondev1.InterceptRequest{ObjectMeta: named(meta(ours, stamped, nil)), Status: sondev1.InterceptRequestStatus{Phase: sondev1.InterceptEnded}},
