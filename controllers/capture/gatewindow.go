@@ -132,11 +132,14 @@ func gateClosed(capture sondev1.Capture, observed observation, planned plan) (re
 	case !capture.Common().FollowPods && !planned.start.IsZero():
 		return sondev1.ReasonNotFollowed, "followPods is false: Pods that join are not traced, so they do not wait"
 	}
-	return gateClosedByPods(capture, planned)
+	return gateClosedByPods(capture, observed, planned)
 }
 
 // gateClosedByPods says why the Pods so far keep new ones from waiting.
-func gateClosedByPods(capture sondev1.Capture, planned plan) (reason, message string) {
+func gateClosedByPods(capture sondev1.Capture, observed observation, planned plan) (reason, message string) {
+	// The webhook, and the time in each gate, count on a trace that begins within targetTimeout of its creation (gate.OfTrace). After that
+	// they hold no Pod of one that waits for a ceiling, so the condition must not say that they do.
+	late := planned.start.IsZero() && !observed.now.Before(capture.GetCreationTimestamp().Add(targetTimeout))
 	for i := range planned.entries {
 		e := &planned.entries[i]
 		switch {
@@ -145,6 +148,8 @@ func gateClosedByPods(capture sondev1.Capture, planned plan) (reason, message st
 				"the gate of Pod %s could not start, so no more Pods are gated; see the Pod's init container %s for why, and create a new Trace", e.Name, gateconfig.ContainerName)
 		case isQueued(*e) && e.Reason == sondev1.ReasonQueued:
 			return e.Reason, "the trace itself is queued, so no Pod waits for it: " + e.Message
+		case late && e.Phase == sondev1.PhasePending:
+			return e.Reason, "the trace has waited too long to begin, so no Pod waits for it until it begins: " + e.Message
 		}
 	}
 	return "", ""

@@ -307,6 +307,7 @@ func planFinal(capture sondev1.Capture, observed observation) plan {
 	var until time.Time
 	for _, p := range observed.pods {
 		if !p.known {
+			planned.giveUp(p)
 			continue
 		}
 		v := outcome.Judge(observed.judgeInput(capture, p, ""), observed.now)
@@ -332,6 +333,16 @@ func planFinal(capture sondev1.Capture, observed observation) plan {
 		planned.again = max(until.Sub(observed.now), soonest)
 	}
 	return planned
+}
+
+// giveUp plans to delete the Job of a Pod that the status has no room to list, if its probe has not ended. Its entry was final, so the
+// probe was given up before it began: nobody would stop it any more.
+func (planned *plan) giveUp(p *podState) {
+	if p.job == nil || jobEnded(p.job.Expand()) || p.agent != nil && probeEnded(p.agent.Expand()) {
+		return
+	}
+	planned.remove = append(planned.remove, p.job)
+	planned.withdraws = true // decide by the API server's state: the cache may not know yet that the probe has ended
 }
 
 // started is when the first Job was created, even if the status could not be written after it.

@@ -155,6 +155,29 @@ func TestQueueStopped(t *testing.T) {
 	}
 }
 
+// TestProbesOfUnlistedPodsAreStopped checks that a capture leaves no Job of a Pod that its status has no room to list, if the probe has not
+// begun: it would capture after the end.
+func TestProbesOfUnlistedPodsAreStopped(t *testing.T) {
+	t.Parallel()
+	var names []string
+	for i := range sondev1.MaxPodEntries + 10 {
+		names = append(names, fmt.Sprintf("web-%03d", i))
+	}
+	w := newWorld(t, newCapture(), deployment(names...)...)
+	w.r.Ceilings = ceiling.Limits{PodsPerCapture: len(names)}
+	w.settle()
+	if n := len(w.jobs()); n != len(names) {
+		t.Fatalf("%d Jobs, want one for each Pod", n)
+	}
+	pc := w.capture()
+	pc.Spec.Stop = true
+	w.update(pc)
+	w.settle()
+	if s := w.capture().Status; s.Phase != sondev1.PhaseFailed || s.PodsOmitted != 10 || len(w.jobs()) > 0 {
+		t.Errorf("phase %s, %d omitted, %d Jobs left", s.Phase, s.PodsOmitted, len(w.jobs()))
+	}
+}
+
 // TestQueueOfPods checks that Pods above a ceiling wait until others have ended.
 func TestQueueOfPods(t *testing.T) {
 	t.Parallel()

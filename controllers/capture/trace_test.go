@@ -292,6 +292,37 @@ func TestCapturesWithProcessesAreTracers(t *testing.T) {
 	}
 }
 
+// TestGateOfATraceThatWaitsForTracers: the webhook and the gates hold Pods only for a while for a trace that does not begin. Gating says no
+// more than that, and is True again when the trace has begun.
+func TestGateOfATraceThatWaitsForTracers(t *testing.T) {
+	t.Parallel()
+	busy := other("busy", -time.Minute, begun)
+	w := newWorld(t, newTrace(), append(deployment("web-1"), busy)...)
+	w.r.Ceilings = ceiling.Limits{CapturesPerNamespace: 0, TracersPerNode: 1}
+	w.add(&sondev1.Trace{
+		ObjectMeta: metav1.ObjectMeta{Name: "older", Namespace: "shop", UID: "01de4ace-1111-4222-8333-444455556666", CreationTimestamp: metav1.NewTime(dawn.Add(-time.Minute))},
+		Status: sondev1.CaptureStatus{Phase: sondev1.PhasePending, Pods: []sondev1.PodResult{
+			{UID: "u", Name: "else-1", Node: "node-a", Phase: sondev1.PhasePending, Reason: sondev1.ReasonCeilingTracers},
+		}},
+	})
+	w.openGate()
+	if got, all := w.gating(), entries(w.trace().Status); got != "True Gating" || !slices.Equal(all, []string{"web-1 Pending CeilingTracers"}) {
+		t.Fatalf("Gating is %q, entries %v", got, all)
+	}
+	w.clock.Step(targetTimeout)
+	w.settle()
+	if got := w.gating(); got != "False CeilingTracers" {
+		t.Errorf("Gating is %q after %v", got, targetTimeout)
+	}
+	w.r.Ceilings = ceiling.Limits{}
+	w.settle()
+	w.clock.Step(gateSettle)
+	w.settle()
+	if got := w.gating(); got != "True Gating" || len(w.jobs()) != 1 {
+		t.Errorf("Gating is %q, and there are %d Jobs, after the trace has begun", got, len(w.jobs()))
+	}
+}
+
 // TestNamespacesShareTracers checks that a namespace leaves as many tracers free as it takes, and that an older Trace gets a free one.
 func TestNamespacesShareTracers(t *testing.T) {
 	t.Parallel()

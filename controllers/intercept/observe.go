@@ -35,6 +35,8 @@ type observation struct {
 	failed error
 	// carriers by the UID of their target Pod.
 	carriers map[types.UID]*carrier
+	// leftover has the targets of agents' Pods that run without a Job: it was deleted in the background, and its Pod has not ended.
+	leftover map[types.UID]bool
 	// failures is how often in a row the carrier of a Pod has failed before.
 	failures map[types.UID]int
 	// nodes that were read, in this pass or an earlier one.
@@ -158,7 +160,7 @@ type stowawayObjects struct {
 }
 
 func (r *Reconciler) observe(ctx context.Context) (*observation, error) {
-	o := &observation{carriers: map[types.UID]*carrier{}, failures: r.memory.failures, secrets: map[string]types.UID{}}
+	o := &observation{carriers: map[types.UID]*carrier{}, leftover: map[types.UID]bool{}, failures: r.memory.failures, secrets: map[string]types.UID{}}
 	var list sondev1.InterceptRequestList
 	if err := r.List(ctx, &list, client.UnsafeDisableDeepCopy); err != nil { // most of them may have ended
 		return nil, wrap("list InterceptRequests", err)
@@ -414,7 +416,7 @@ func (r *Reconciler) observeCarriers(ctx context.Context, o *observation) error 
 	if err := r.List(ctx, &jobs, ours...); err != nil {
 		return wrap("list carriers", err)
 	}
-	if err := r.observeSecrets(ctx, o, ours); err != nil || len(jobs.Items) == 0 {
+	if err := r.observeSecrets(ctx, o, ours); err != nil {
 		return err
 	}
 	var agents corev1.PodList
@@ -423,13 +425,18 @@ func (r *Reconciler) observeCarriers(ctx context.Context, o *observation) error 
 	}
 	byUser := map[string]*slim.Pod{} // no other Job has the carrier's user
 	for i := range agents.Items {
-		byUser[agents.Items[i].Labels[sondev1.LabelKeeperUser]] = target.SlimAgent(&agents.Items[i])
+		agent := &agents.Items[i]
+		byUser[agent.Labels[sondev1.LabelKeeperUser]] = target.SlimAgent(agent)
+		if agent.Status.Phase == corev1.PodPending || agent.Status.Phase == corev1.PodRunning {
+			o.leftover[types.UID(agent.Labels[sondev1.LabelTargetPodUID])] = true
+		}
 	}
 	for i := range jobs.Items {
 		j := &jobs.Items[i]
 		uid := types.UID(j.Labels[sondev1.LabelTargetPodUID])
 		_, hasSecret := o.secrets[j.Name]
 		delete(o.secrets, j.Name)
+		delete(o.leftover, uid)
 		o.carriers[uid] = &carrier{job: target.SlimJob(j), agent: byUser[j.Labels[sondev1.LabelKeeperUser]], hasSecret: hasSecret}
 	}
 	return nil

@@ -144,7 +144,7 @@ func (p *plan) planCreations(o *observation, now time.Time) bool {
 	p.nodes = o.missingNodes(now)
 	var missing []*slim.Pod
 	for uid, pod := range p.pods {
-		if o.carriers[uid] == nil {
+		if o.carriers[uid] == nil && !o.leftover[uid] { // two carriers would intercept each other
 			missing = append(missing, pod)
 		}
 	}

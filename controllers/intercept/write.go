@@ -44,10 +44,11 @@ func (r *Reconciler) report(ctx context.Context, o *observation, p *plan, done *
 	}
 	var errs []error
 	for _, c := range batch(due, func(c changed) string { return c.Namespace }, now) {
+		// Before the status is stored: a manager that dies in between repeats the record, and does not leave it out. And the API server may take
+		// no status, for example because the object is as large as etcd allows: Stowaway has the route already.
+		r.transition(ctx, c.request)
 		// The answer is not kept: it has more than the cache, and texts of its own.
 		err := pass.PatchStatus(ctx, r.Client, c.DeepCopy(), c.before, &c.before.Status, &c.Status, fieldOwner)
-		// Also if the API server takes no status, for example because the object is as large as etcd allows: Stowaway has the route already.
-		r.transition(ctx, c.request)
 		if err != nil {
 			errs = append(errs, fmt.Errorf("InterceptRequest %s/%s: %w", c.Namespace, c.Name, err))
 			continue

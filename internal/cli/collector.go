@@ -26,7 +26,8 @@ sonde-releaser. The admin of the namespace creates that ServiceAccount with its 
 			Use:   "open",
 			Short: "Let the operator run Helm in a namespace",
 			Long: `Creates, in the namespace, the ServiceAccount sonde-releaser with the rights that charts usually need, and the Role with which the
-operator may create the Jobs and their Secrets and ConfigMaps. You need all these rights yourself. The role admin has them.`,
+operator may create the Jobs and their Secrets and ConfigMaps. You need all these rights yourself. The role admin has them.
+If you may also give rights on ServiceMonitors, PodMonitors and PrometheusRules, the releaser gets these, too.`,
 			Example: "  kubectl sonde collector open -n acme",
 			Args:    cobra.NoArgs,
 			RunE:    func(cmd *cobra.Command, _ []string) error { return p.openCollectors(cmd.Context()) },

@@ -64,6 +64,7 @@ func TestCollectorPolicy(t *testing.T) {
 		return cl.DeleteAllOf(t.Context(), &sondev1.Collector{}, client.InNamespace(hub))
 	}
 	owner := patching(t, c, `{"metadata":{"ownerReferences":[{"apiVersion":"v1","kind":"ConfigMap","name":"gone","uid":"gone"}]}}`)
+	finalizer := patching(t, c, `{"metadata":{"finalizers":["example.com/held"]}}`)
 	deletes := "the deletion of this Collector removes its release in namespace " + ns + ": you need the right to create Jobs in that namespace"
 	const owners = "a Collector is deleted with its owners"
 	tryAll(t, map[string]attempt{
@@ -83,6 +84,8 @@ func TestCollectorPolicy(t *testing.T) {
 		"member adds an owner":                     {hubMember, owner, owners},
 		"tenant adds an owner":                     {hubTenant, owner, ""},
 		"garbage collector changes the owners":     {collector, owner, ""},
+		"member adds a finalizer":                  {hubMember, finalizer, "a finalizer keeps this Collector's release"},
+		"tenant adds a finalizer":                  {hubTenant, finalizer, ""},
 		"member annotates":                         {hubMember, annotating(t, c, "a", "1"), ""},
 		"member retries":                           {hubMember, annotating(t, c, sondev1.AnnotationRetry, "1"), "a retry runs Helm"},
 		"tenant retries":                           {hubTenant, annotating(t, c, sondev1.AnnotationRetry, "2"), ""},

@@ -86,7 +86,7 @@ func (f *Follower) Follow(ctx context.Context, s *State) error {
 			f.Display.Show(s.View(f.Clock.Now()))
 		case <-stop:
 			stop = nil
-			running.Go(func() { f.stop(ctx, k, key, send) })
+			running.Go(func() { f.stop(ctx, k, key, uid, send) })
 		case m := <-messages:
 			if m.err != nil {
 				return m.err
@@ -173,12 +173,13 @@ func (f *Follower) stream(ctx context.Context, send func(message)) {
 }
 
 // stop sets spec.stop. It retries until the API server accepts or refuses, because the user has no other way to stop.
-func (f *Follower) stop(ctx context.Context, k kind.Capture, key client.ObjectKey, send func(message)) {
+func (f *Follower) stop(ctx context.Context, k kind.Capture, key client.ObjectKey, uid types.UID, send func(message)) {
 	send(message{notice: "Stopping and saving what was captured. Press Ctrl-C again to exit at once."})
 	for ctx.Err() == nil {
 		c := k.New()
 		c.SetNamespace(key.Namespace)
 		c.SetName(key.Name)
+		c.SetUID(uid)
 		err := SetStop(ctx, f.Client, c)
 		if err == nil || ctx.Err() != nil {
 			return
@@ -192,10 +193,14 @@ func (f *Follower) stop(ctx context.Context, k kind.Capture, key client.ObjectKe
 	}
 }
 
-// SetStop sets spec.stop of the capture with the same kind, namespace and name, and reads the result into capture.
+// SetStop sets spec.stop of the capture with the same kind, namespace and name, and reads the result into capture. If capture has a UID,
+// the API server refuses to stop a later one of its name.
 func SetStop(ctx context.Context, c client.Client, capture v1alpha1.Capture) error {
-	name := capture.GetName()
-	if err := c.Patch(ctx, capture, client.RawPatch(types.MergePatchType, []byte(`{"spec":{"stop":true}}`))); err != nil {
+	name, patch := capture.GetName(), []byte(`{"spec":{"stop":true}}`)
+	if uid := capture.GetUID(); uid != "" {
+		patch = fmt.Appendf(nil, `{"metadata":{"uid":%q},"spec":{"stop":true}}`, uid)
+	}
+	if err := c.Patch(ctx, capture, client.RawPatch(types.MergePatchType, patch)); err != nil {
 		return fmt.Errorf("stop %s %s: %w", capture.KindName(), name, err)
 	}
 	return nil

@@ -45,7 +45,7 @@ var answers = map[string]string{
 		"sidecarContainerTemplate":{"name":"agent","env":[{"name":"A","value":"` + env + `"},{"name":"B","valueFrom":{"secretKeyRef":{"name":"referenced","key":"k"}}}]}}}]}`,
 	"/apis/monitoring.openshift.tpg/v1alpha1/fluentpvcbindings": `{"items":[{"kind":"FluentPVCBinding","metadata":{"name":"logs-1","namespace":"shop"},"status":{"phase":"Ready"},
 		"spec":{"template":{"pvcFinalizerJobSpecTemplate":{"template":{"spec":{"initContainers":[{"env":[{"name":"A","value":"` + env + `"}]}],"containers":[{"image":"kept","env":[{"name":"A","value":"` + env + `"}]}]}}}}}}]}`,
-	"/apis/monitoring.openshift.tpg/v1alpha1/collectors": `{"items":[{"kind":"Collector","metadata":{"name":"acme","namespace":"acme"},"spec":{"tenant":{"reference":"acme"},
+	"/apis/monitoring.openshift.tpg/v1alpha1/collectors": `{"items":[{"kind":"Collector","metadata":{"name":"acme","namespace":"acme","annotations":{"kapp.k14s.io/original":"{\"password\":\"` + value + `\"}"}},"spec":{"tenant":{"reference":"acme"},
 		"collector":{"name":"kept","configuration":"` + value + `"},"values":{"otlp":{"headers":{"authorization":"` + value + `"}},"users":[{"password":"` + value + `"}],"pin":20071969}}}]}`,
 	"/apis/monitoring.openshift.tpg/v1alpha1/interceptrequests": `{"items":[{"kind":"InterceptRequest","metadata":{"name":"web","namespace":"shop"},
 		"spec":{"match":{"headers":[{"name":"cookie","exact":"` + value + `"},{"name":"x-user","prefix":"` + value + `"}]}}}]}`,

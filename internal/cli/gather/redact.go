@@ -54,6 +54,9 @@ func object(o *unstructured.Unstructured) {
 			annotations[a] = redacted
 		}
 	}
+	if kind := o.GetKind(); strings.HasPrefix(kind, "FluentPVC") || kind == v1alpha1.CollectorKind || kind == "InterceptRequest" {
+		copies(annotations)
+	}
 	o.SetAnnotations(annotations)
 	switch kind := o.GetKind(); {
 	case kind == "ResultAccess":
@@ -66,6 +69,15 @@ func object(o *unstructured.Unstructured) {
 		headers(o.Object)
 	case strings.HasSuffix(kind, "WebhookConfiguration"):
 		paths(o.Object)
+	}
+}
+
+// copies redacts annotations that may have the whole object, as other tools write them.
+func copies(annotations map[string]string) {
+	for key, value := range annotations {
+		if strings.HasPrefix(strings.TrimSpace(value), "{") || len(value) > 1<<10 {
+			annotations[key] = redacted
+		}
 	}
 }
 

@@ -35,6 +35,9 @@ func CollectorPolicy() []*unstructured.Unstructured {
 			"'the deletion of this Collector removes its release in namespace ' + "+releaseNamespace+" + '"+need+"that namespace'"),
 		denied("request.operation != 'UPDATE' || "+unchanged("metadata.?ownerReferences")+" || "+mayCreateJobs,
 			"a Collector is deleted with its owners, and its release with it"+need+"the release's namespace to change metadata.ownerReferences", ""),
+		// A Collector that a finalizer keeps is never gone, so the operator would not remove its release.
+		denied("request.operation != 'UPDATE' || "+unchanged("metadata.?finalizers")+" || "+mayCreateJobs,
+			"a finalizer keeps this Collector's release"+need+"the release's namespace to change metadata.finalizers", ""),
 		// A retry runs Helm there: it may upgrade to a newer chart, and begins a failed upgrade anew instead of its rollback.
 		denied("request.operation != 'UPDATE' || "+unchanged(annotation(sondev1.AnnotationRetry))+" || "+mayCreateJobs,
 			"a retry runs Helm in the release's namespace"+need+"the release's namespace", ""),

@@ -75,6 +75,9 @@ func (w *Watch) Listed() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	gap := Gap{w.observed, w.clock.Now()}
+	if gap.From.Round(0).After(gap.To.Round(0)) { // the clock was set back, or the earlier leader's is ahead: the beginning is not known
+		gap.From = time.Time{}
+	}
 	if !gap.From.IsZero() {
 		gap.From = gap.From.Add(-margin)
 	}

@@ -43,9 +43,10 @@ func TestGaps(t *testing.T) {
 		do   func(w *podwatch.Watch, step func(int))
 		want []string
 	}{
-		"not listed yet":    {led: dawn, do: func(*podwatch.Watch, func(int)) {}},
-		"an earlier leader": {led: dawn, do: func(w *podwatch.Watch, step func(int)) { step(40); w.Listed() }, want: []string{"-30 to 40"}},
-		"no earlier leader": {do: func(w *podwatch.Watch, step func(int)) { step(40); w.Listed() }, want: []string{"? to 40"}},
+		"not listed yet":                      {led: dawn, do: func(*podwatch.Watch, func(int)) {}},
+		"an earlier leader":                   {led: dawn, do: func(w *podwatch.Watch, step func(int)) { step(40); w.Listed() }, want: []string{"-30 to 40"}},
+		"an earlier leader's clock was ahead": {led: dawn.Add(time.Minute), do: func(w *podwatch.Watch, step func(int)) { step(40); w.Listed() }, want: []string{"? to 40"}},
+		"no earlier leader":                   {do: func(w *podwatch.Watch, step func(int)) { step(40); w.Listed() }, want: []string{"? to 40"}},
 		"the first list is tried again": {led: dawn, do: func(w *podwatch.Watch, step func(int)) {
 			step(40)
 			w.Listed()

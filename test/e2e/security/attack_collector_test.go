@@ -83,10 +83,12 @@ func TestAttackCollectorOfAHub(t *testing.T) {
 	})
 	owner := client.RawPatch(types.MergePatchType, []byte(`{"metadata":{"ownerReferences":[{"apiVersion":"v1","kind":"ConfigMap","name":"gone","uid":"gone"}]}}`))
 	retry := client.RawPatch(types.MergePatchType, []byte(`{"metadata":{"annotations":{"`+sondev1.AnnotationRetry+`":"1"}}}`))
+	finalizer := client.RawPatch(types.MergePatchType, []byte(`{"metadata":{"finalizers":["example.com/held"]}}`))
 	for name, attack := range map[string]func() error{
 		"deletion":     func() error { return mallory.Delete(t.Context(), target.DeepCopy()) },
 		"all deleted":  func() error { return mallory.DeleteAllOf(t.Context(), &sondev1.Collector{}, client.InNamespace(hub)) },
 		"a lost owner": func() error { return mallory.Patch(t.Context(), target.DeepCopy(), owner) },
+		"a finalizer":  func() error { return mallory.Patch(t.Context(), target.DeepCopy(), finalizer) },
 		"a retry":      func() error { return mallory.Patch(t.Context(), target.DeepCopy(), retry) },
 	} {
 		t.Run("protected: "+name, func(t *testing.T) {
