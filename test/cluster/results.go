@@ -43,9 +43,9 @@ func ResultPath(capture sondev1.Capture) string {
 func GrantResults(t *testing.T, c client.Client, capture sondev1.Capture) string {
 	t.Helper()
 	token := rand.Text() + rand.Text()
-	if err := c.Create(t.Context(), ResultAccess(capture, token)); err != nil {
-		t.Fatal(err)
-	}
+	// An API server knows new rights only after a moment.
+	access := ResultAccess(capture, token)
+	Eventually(t, 15*time.Second, "ResultAccess created", func(ctx context.Context) error { return c.Create(ctx, access) })
 	Eventually(t, 10*time.Second, "token accepted", func(context.Context) error {
 		if status, body := GetResult(t, "mallory", ResultPath(capture)+"/files/x/x.pcapng", token); status != http.StatusNotFound {
 			return fmt.Errorf("status %d, want 404: %s", status, body)
