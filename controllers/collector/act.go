@@ -232,7 +232,7 @@ func (r *Reconciler) refusedWrite(o *observation, err error) (plan, error) {
 	case apierrors.IsAlreadyExists(err):
 		// The cache lags behind: the Job is there.
 		return plan{}, apierrors.NewConflict(batchv1.Resource("jobs"), o.collector.Name, err)
-	case apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause), gone.Is(err): // no 404 of a path: the policy lets users delete the Collector
+	case apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause), gone.Is(err): // a 404 of the whole path says nothing of the namespace
 		return noNamespace(o), nil
 	case apierrors.IsForbidden(err), apierrors.IsInvalid(err), apierrors.IsBadRequest(err): // a quota, or a policy
 		return o.closed(release.ReasonForbidden, err.Error()), nil
