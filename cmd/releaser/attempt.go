@@ -109,7 +109,7 @@ func (a *attempt) bring(ctx context.Context) release.Report {
 		err = a.verify(in)
 	}
 	if err == nil {
-		return a.success(release.ReasonReleased, history)
+		return a.success(release.ReasonReleased, asSpec, history)
 	}
 	report := failedRelease(ctx, err)
 	if err := a.prune(history); err != nil {
@@ -122,14 +122,14 @@ func (a *attempt) bring(ctx context.Context) release.Report {
 func (a *attempt) upToDate(ctx context.Context, in *input, history []*helmrelease.Release) release.Report {
 	earlier, last := history[:len(history)-1], history[len(history)-1]
 	if a.request.Drift == "" {
-		return a.success(release.ReasonUpToDate, earlier)
+		return a.success(release.ReasonUpToDate, asSpec, earlier)
 	}
 	drifted, err := a.drifted(last)
 	switch {
 	case err != nil:
 		return failed(err)
 	case len(drifted) == 0:
-		return a.success(release.ReasonUpToDate, earlier)
+		return a.success(release.ReasonUpToDate, asSpec, earlier)
 	case a.request.Drift == release.DriftWarn:
 		return release.Report{Outcome: release.Ready, Reason: release.ReasonDrifted, Message: "others have changed the release: " + strings.Join(drifted, ", ")}
 	}
@@ -139,9 +139,7 @@ func (a *attempt) upToDate(ctx context.Context, in *input, history []*helmreleas
 	if err != nil {
 		return failedRelease(ctx, err) // not rolled back: the last revision has the same objects
 	}
-	report := a.success(release.ReasonDriftRepaired, earlier)
-	report.Message = "others had changed the release, and it is as the chart says again: " + strings.Join(drifted, ", ")
-	return report
+	return a.success(release.ReasonDriftRepaired, "others had changed the release, and it is as the chart says again: "+strings.Join(drifted, ", "), earlier)
 }
 
 // isUpToDate reports whether the last revision was made of the same chart and values, and became ready. A rollback is not awaited.
@@ -149,9 +147,12 @@ func isUpToDate(last *helmrelease.Release, in *input) bool {
 	return last.Info.Status == common.StatusDeployed && last.Info.RollbackRevision == 0 && last.Labels[labelInput] == in.hash
 }
 
-// success is the report of a release that is as requested. Objects of failed revisions that could not be deleted change nothing of that.
-func (a *attempt) success(reason string, earlier []*helmrelease.Release) release.Report {
-	r := release.Report{Outcome: release.Ready, Reason: reason, Message: "the release is as the spec says, and its objects are ready"}
+// asSpec is the message of a release that nothing had changed.
+const asSpec = "the release is as the spec says, and its objects are ready"
+
+// success is the report of a release that is as requested. Objects of earlier revisions that could not be deleted change nothing of that.
+func (a *attempt) success(reason, message string, earlier []*helmrelease.Release) release.Report {
+	r := release.Report{Outcome: release.Ready, Reason: reason, Message: message}
 	if err := a.prune(earlier); err != nil {
 		r.Message += "; but objects that it does not have any more are left: " + err.Error()
 	}
@@ -367,8 +368,9 @@ func (a *attempt) uninstall() error {
 // remediationTime bounds the hooks of a rollback or an uninstall.
 const remediationTime = time.Minute
 
-// prune deletes the objects that failed revisions have left, and that neither the newest nor the deployed revision has. Helm compares with
-// the deployed revision alone. before are the revisions from before this attempt: Helm forgets those beyond MaxHistory.
+// prune deletes the objects that failed revisions and the last deployed one have left, and that neither the newest nor the deployed revision
+// has. Helm compares with the deployed revision alone, and skips each object of it that it cannot read, without an error. before are the
+// revisions from before this attempt: Helm forgets those beyond MaxHistory.
 func (a *attempt) prune(before []*helmrelease.Release) error {
 	now, err := a.history()
 	if err != nil || len(now) == 0 {
@@ -379,11 +381,11 @@ func (a *attempt) prune(before []*helmrelease.Release) error {
 		kept += "\n---\n" + last.Manifest
 	}
 	for _, r := range slices.Backward(before) {
+		if err := a.render.deleteOthers(a.client, r.Manifest, kept); err != nil {
+			return fmt.Errorf("delete the objects of revision %d: %w", r.Version, err)
+		}
 		if r.Info.Status == common.StatusDeployed || r.Info.Status == common.StatusSuperseded {
 			break
-		}
-		if err := a.render.deleteOthers(a.client, r.Manifest, kept); err != nil {
-			return fmt.Errorf("delete the objects of failed revision %d: %w", r.Version, err)
 		}
 	}
 	return nil

@@ -140,7 +140,8 @@ func (r *renderer) checkText(n *kyaml.RNode, text string) error {
 		"use no merge key (<<) in its metadata and no null for ownerReferences, and write each object as a document of its own, without a field items", n.GetKind(), n.GetName())}
 }
 
-// deleteOthers deletes the objects of a manifest that another one does not have, if the anchor owns them.
+// deleteOthers deletes the objects of a manifest that another one does not have, if the anchor owns them. Like Helm it leaves an object that
+// is annotated to stay, also if the annotation was added by hand.
 func (r *renderer) deleteOthers(client *kube.Client, manifest, kept string) error {
 	old, err := client.Build(strings.NewReader(manifest), false)
 	if err != nil {
@@ -152,18 +153,24 @@ func (r *renderer) deleteOthers(client *kube.Client, manifest, kept string) erro
 	}
 	var errs []error
 	for _, info := range old.Difference(now) {
-		if err := info.Get(); err != nil {
-			errs = append(errs, ignoreNotFound(err))
-			continue
+		if err := ignoreNotFound(r.delete(info)); err != nil {
+			errs = append(errs, fmt.Errorf("%s %s: %w", info.Mapping.GroupVersionKind.Kind, info.Name, err))
 		}
-		if o, err := apimeta.Accessor(info.Object); err != nil || !r.owns(o) {
-			continue
-		}
-		background := metav1.DeletePropagationBackground
-		_, err := resource.NewHelper(info.Client, info.Mapping).DeleteWithOptions(info.Namespace, info.Name, &metav1.DeleteOptions{PropagationPolicy: &background})
-		errs = append(errs, ignoreNotFound(err))
 	}
 	return errors.Join(errs...)
+}
+
+func (r *renderer) delete(info *resource.Info) error {
+	if err := info.Get(); err != nil {
+		return err
+	}
+	o, err := apimeta.Accessor(info.Object)
+	if err != nil || !r.owns(o) || o.GetAnnotations()[kube.ResourcePolicyAnno] == kube.KeepPolicy {
+		return err
+	}
+	background := metav1.DeletePropagationBackground
+	_, err = resource.NewHelper(info.Client, info.Mapping).DeleteWithOptions(info.Namespace, info.Name, &metav1.DeleteOptions{PropagationPolicy: &background})
+	return err
 }
 
 func (r *renderer) owns(o metav1.Object) bool {
