@@ -359,8 +359,11 @@ func (a *attempt) rollBack(revision int) error {
 func (a *attempt) uninstall() error {
 	u := action.NewUninstall(a.config)
 	u.WaitStrategy, u.Timeout = kube.HookOnlyStrategy, remediationTime
-	u.IgnoreNotFound, u.DisableHooks = true, a.request.SkipHooks
+	u.DisableHooks = a.request.SkipHooks
 	_, err := u.Run(a.request.Release)
+	if isNotFound(err) { // Helm's own IgnoreNotFound ignores every error of the read
+		err = nil
+	}
 	a.uninstalled = err == nil
 	return err
 }

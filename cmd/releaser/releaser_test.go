@@ -25,6 +25,7 @@ import (
 	"helm.sh/helm/v4/pkg/chart/loader/archive"
 	chartv2 "helm.sh/helm/v4/pkg/chart/v2"
 	"helm.sh/helm/v4/pkg/kube/fake"
+	releasei "helm.sh/helm/v4/pkg/release"
 	releasecommon "helm.sh/helm/v4/pkg/release/common"
 	helmrelease "helm.sh/helm/v4/pkg/release/v1"
 	"helm.sh/helm/v4/pkg/storage"
@@ -315,6 +316,50 @@ func TestInterruptedUninstallation(t *testing.T) {
 			}
 			if got := a.make(t.Context()); got.Outcome != release.Retry || got.Reason != release.ReasonNotReady || got.Remediated != "" {
 				t.Errorf("%+v, want another attempt", got)
+			}
+		})
+	}
+}
+
+// unreadable refuses to query revisions.
+type unreadable struct{ driver.Driver }
+
+// Query implements driver.Driver.
+func (unreadable) Query(map[string]string) ([]releasei.Releaser, error) {
+	return nil, fmt.Errorf("query: %w", apierrors.NewInternalError(errors.New("etcd is away")))
+}
+
+// Helm can take a history that it cannot read for a release that is gone.
+func TestUninstallationThatCannotRead(t *testing.T) {
+	memory := func() driver.Driver { return driver.NewMemory() }
+	last := &helmrelease.Release{
+		Name: "r", Namespace: "default", Version: 1, Info: &helmrelease.Info{Status: releasecommon.StatusFailed}, Chart: &chartv2.Chart{Metadata: &chartv2.Metadata{}},
+	}
+	uninstalled := release.Report{Outcome: release.Stalled, Reason: release.ReasonNotReady, Remediated: release.Uninstalled}
+	for name, tc := range map[string]struct {
+		store  driver.Driver
+		exists bool
+		want   release.Report
+	}{
+		"reads":       {store: memory(), exists: true, want: uninstalled},
+		"is gone":     {store: memory(), want: uninstalled},
+		"cannot read": {store: unreadable{memory()}, exists: true, want: release.Report{Outcome: release.Retry, Reason: release.ReasonUnavailable, Uncounted: true}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			a := newAttemptOf("")
+			a.request.Release, a.request.Remedy = "r", release.Uninstall
+			a.config = action.NewConfiguration()
+			a.config.Releases = storage.Init(tc.store)
+			a.config.KubeClient = &fake.FailingKubeClient{PrintingKubeClient: fake.PrintingKubeClient{Out: io.Discard}}
+			if tc.exists {
+				if err := a.config.Releases.Create(last); err != nil {
+					t.Fatal(err)
+				}
+			}
+			got := a.remedy(t.Context(), []*helmrelease.Release{last})
+			got.Message = ""
+			if diff := cmp.Diff(tc.want, got); diff != "" {
+				t.Errorf("report (-want +got):\n%s", diff)
 			}
 		})
 	}
