@@ -114,6 +114,9 @@ func values(q *release.Request, dir string) (map[string]any, error) {
 		if err != nil {
 			return nil, err
 		}
+		if from.Secret() {
+			secrets.add(more) // the kubelet may have written the file after hideSecrets has read it
+		}
 		merged = loader.MergeMaps(merged, more)
 	}
 	own, err := parseValues("values", q.Values)

@@ -270,6 +270,33 @@ func TestHiddenInARemedy(t *testing.T) {
 	}
 }
 
+// The kubelet may write a Secret that changes, or appears, while the releaser fetches the chart.
+func TestHiddenInASecretThatChanges(t *testing.T) {
+	for name, before := range map[string]string{"changes": "password: hunter-of-before", "appears": ""} {
+		t.Run(name, func(t *testing.T) {
+			a := newAttemptOf("")
+			a.values, a.records = t.TempDir(), &records{SecretInterface: noSecrets{}}
+			if before != "" {
+				document(t, a.values, "0", before)
+			}
+			a.config = action.NewConfiguration()
+			a.config.Releases = storage.Init(driver.NewMemory())
+			a.request.Release, a.request.ValuesFrom = "r", []release.Document{{Kind: "Secret", Name: "s", Key: "k"}}
+			a.source = func(context.Context, release.Chart) ([]*archive.BufferedFile, error) {
+				document(t, a.values, "0", "password: hunter-that-"+name)
+				return []*archive.BufferedFile{
+					{Name: "Chart.yaml", Data: []byte("apiVersion: v2\nname: test\nversion: 1.0.0\n")},
+					{Name: "values.schema.json", Data: []byte(`{"properties": {"password": {"pattern": "^0$"}}}`)},
+				}, nil
+			}
+			report := a.make(t.Context())
+			if got := secrets.hide(report.Message); report.Reason != release.ReasonSchemaInvalid || strings.Contains(got, "hunter") || !strings.Contains(got, "***") {
+				t.Errorf("%s: the report shows the value: %s", report.Reason, got)
+			}
+		})
+	}
+}
+
 // A policy may warn of an object, and quote it.
 func TestHiddenInWarnings(t *testing.T) {
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
