@@ -77,6 +77,22 @@ func (l *lock) Update(ctx context.Context, record resourcelock.LeaderElectionRec
 	return nil
 }
 
+// release lets the next releaser work at once. If it fails, that one waits for lockTime.
+func (l *lock) release() {
+	ctx, cancel := context.WithTimeout(context.Background(), renewEvery)
+	defer cancel()
+	for {
+		record, _, err := l.Get(ctx)
+		if err != nil || record.HolderIdentity != l.identity {
+			return
+		}
+		record.HolderIdentity, record.LeaseDurationSeconds = "", 1
+		if err = l.Update(ctx, *record); !apierrors.IsConflict(err) { // with a renewal that was under way when the attempt ended
+			return
+		}
+	}
+}
+
 // RecordEvent implements resourcelock.Interface.
 func (l *lock) RecordEvent(string) {}
 
@@ -87,7 +103,8 @@ func (l *lock) Identity() string { return l.identity }
 func (l *lock) Describe() string { return "ConfigMap " + l.anchor.Name }
 
 // whileLocked makes an attempt while it holds the lock, which it waits for until ctx ends. If it cannot renew the lock in time, it calls
-// lost, which must end the process: Helm goes on in the background when its context has ended.
+// lost, and returns a report of that, which is no failure of the release. The process must then end before lockTime is over: Helm goes on in
+// the background when its context has ended.
 func whileLocked(ctx context.Context, l *lock, times leaderelection.LeaderElectionConfig, lost func(), attempt func(context.Context) release.Report) (release.Report, error) {
 	if _, _, err := l.Get(ctx); errors.Is(err, errAnchor) {
 		return failed(&problem{reason: release.ReasonEarlierRelease, text: err.Error(), retry: true, uncounted: true}), nil
@@ -97,7 +114,8 @@ func whileLocked(ctx context.Context, l *lock, times leaderelection.LeaderElecti
 	defer letGo()
 	began, ended := make(chan struct{}), make(chan struct{})
 	var report release.Report
-	times.Lock, times.ReleaseOnCancel, times.Name = l, true, l.Describe()
+	// ReleaseOnCancel would also try to release a lock that it could not renew, for RenewDeadline, before Run returns.
+	times.Lock, times.Name = l, l.Describe()
 	times.Callbacks = leaderelection.LeaderCallbacks{
 		OnStartedLeading: func(context.Context) {
 			close(began)
@@ -120,10 +138,13 @@ func whileLocked(ctx context.Context, l *lock, times leaderelection.LeaderElecti
 	elector.Run(holding)
 	switch {
 	case isClosed(ended):
+		l.release()
 		return report, nil
 	case isClosed(began):
 		lost()
-		return release.Report{}, errors.New("the lock is lost")
+		return failed(&problem{
+			reason: release.ReasonUnavailable, text: fmt.Sprintf("the releaser could not renew its lock for %s, and ended", times.RenewDeadline), retry: true, uncounted: true,
+		}), nil
 	default:
 		return failed(&problem{reason: release.ReasonUnavailable, text: "another releaser still works on this release", retry: true, uncounted: true}), nil
 	}

@@ -15,8 +15,10 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes/fake"
+	typedcorev1 "k8s.io/client-go/kubernetes/typed/core/v1"
 	clienttesting "k8s.io/client-go/testing"
 	"k8s.io/client-go/tools/leaderelection"
+	"k8s.io/client-go/tools/leaderelection/resourcelock"
 
 	"github.com/sonde-operator/sonde/internal/wire/release"
 )
@@ -88,37 +90,112 @@ func TestLock(t *testing.T) {
 	}
 }
 
-// A releaser that cannot renew the lock ends before another one may take it.
-func TestLostLock(t *testing.T) {
-	set := setWithAnchor("1")
-	var away atomic.Bool
-	set.PrependReactor("*", "configmaps", func(clienttesting.Action) (bool, runtime.Object, error) {
-		if away.Load() {
-			return true, nil, apierrors.NewInternalError(context.DeadlineExceeded)
-		}
-		return false, nil, nil
-	})
-	lost := make(chan time.Time, 1)
-	began := time.Now()
-	_, err := whileLocked(t.Context(), lockOf(set, "a"), short, func() { lost <- time.Now() }, func(context.Context) release.Report {
-		away.Store(true)
-		time.Sleep(5 * short.LeaseDuration)
-		return done
-	})
-	if err == nil {
-		t.Error("no error although the lock was lost")
-	}
-	if after := (<-lost).Sub(began); after >= short.LeaseDuration {
-		t.Errorf("lost after %s, and another releaser may work after %s", after, short.LeaseDuration)
+// away is an API server that can go away. Then it refuses each request, or does not answer.
+type away struct {
+	typedcorev1.ConfigMapInterface
+
+	gone, hangs atomic.Bool
+}
+
+func (a *away) answer(ctx context.Context) error {
+	switch {
+	case !a.gone.Load():
+		return nil
+	case a.hangs.Load():
+		<-ctx.Done()
+		return ctx.Err()
+	default:
+		return apierrors.NewInternalError(context.DeadlineExceeded)
 	}
 }
 
-// The report of an attempt that has ended is never lost.
+// Get implements ConfigMapInterface.
+func (a *away) Get(ctx context.Context, name string, o metav1.GetOptions) (*corev1.ConfigMap, error) {
+	if err := a.answer(ctx); err != nil {
+		return nil, err
+	}
+	return a.ConfigMapInterface.Get(ctx, name, o)
+}
+
+// Update implements ConfigMapInterface.
+func (a *away) Update(ctx context.Context, c *corev1.ConfigMap, o metav1.UpdateOptions) (*corev1.ConfigMap, error) {
+	if err := a.answer(ctx); err != nil {
+		return nil, err
+	}
+	return a.ConfigMapInterface.Update(ctx, c, o)
+}
+
+// A releaser that cannot renew the lock ends before another one may take it, and its attempt does not count.
+func TestLostLock(t *testing.T) {
+	for name, hangs := range map[string]bool{"refused": false, "no answer": true} {
+		t.Run(name, func(t *testing.T) {
+			l := lockOf(setWithAnchor("1"), "a")
+			api := &away{ConfigMapInterface: l.configMaps}
+			api.hangs.Store(hangs)
+			l.configMaps = api
+			lost, working := make(chan time.Time, 1), make(chan struct{})
+			began := time.Now()
+			r, err := whileLocked(t.Context(), l, short, func() { lost <- time.Now() }, func(context.Context) release.Report {
+				api.gone.Store(true)
+				<-working
+				return done
+			})
+			close(working)
+			if err != nil || r.Outcome != release.Retry || r.Reason != release.ReasonUnavailable || !r.Uncounted {
+				t.Errorf("%+v, %v; want an attempt that does not count", r, err)
+			}
+			if after := (<-lost).Sub(began); after >= short.LeaseDuration {
+				t.Errorf("lost after %s, and another releaser may work after %s", after, short.LeaseDuration)
+			}
+		})
+	}
+}
+
+// A releaser releases the lock that it holds, also if its last renewal arrives late, and none of another one.
+func TestReleaseOfTheLock(t *testing.T) {
+	for name, tc := range map[string]struct {
+		holder, want string
+		conflicts    int32
+	}{
+		"its own":        {holder: "a"},
+		"late renewal":   {holder: "a", conflicts: 1},
+		"of another one": {holder: "b", want: "b"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			set := setWithAnchor("1")
+			l := lockOf(set, "a")
+			if _, _, err := l.Get(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			if err := l.Update(t.Context(), resourcelock.LeaderElectionRecord{HolderIdentity: tc.holder}); err != nil {
+				t.Fatal(err)
+			}
+			var conflicts atomic.Int32
+			set.PrependReactor("update", "configmaps", func(clienttesting.Action) (bool, runtime.Object, error) {
+				if conflicts.Add(1) > tc.conflicts {
+					return false, nil, nil
+				}
+				return true, nil, apierrors.NewConflict(corev1.Resource("configmaps"), "anchor", errors.New("the object has been modified"))
+			})
+			l.release()
+			record, _, err := l.Get(t.Context())
+			if err != nil || record.HolderIdentity != tc.want {
+				t.Errorf("held by %q, %v; want %q", record.HolderIdentity, err, tc.want)
+			}
+		})
+	}
+}
+
+// The report of an attempt that has ended is never lost, and its lock is released.
 func TestReportOfALockedAttempt(t *testing.T) {
 	for range 50 {
-		r, err := whileLocked(t.Context(), lockOf(setWithAnchor("1"), "a"), short, func() { t.Error("the lock is lost") }, func(context.Context) release.Report { return done })
+		l := lockOf(setWithAnchor("1"), "a")
+		r, err := whileLocked(t.Context(), l, short, func() { t.Error("the lock is lost") }, func(context.Context) release.Report { return done })
 		if err != nil || r.Outcome != release.Ready {
 			t.Fatalf("%+v, %v", r, err)
+		}
+		if record, _, err := l.Get(t.Context()); err != nil || record.HolderIdentity != "" {
+			t.Fatalf("the lock is held by %q, %v", record.HolderIdentity, err)
 		}
 	}
 }

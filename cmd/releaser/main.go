@@ -77,7 +77,9 @@ func run(ctx context.Context) error {
 	}
 	held := &lock{configMaps: a.configMaps, anchor: q.Anchor, identity: identity}
 	times := leaderelection.LeaderElectionConfig{LeaseDuration: lockTime, RenewDeadline: renewTime, RetryPeriod: renewEvery}
-	report, err := whileLocked(ctx, held, times, func() { os.Exit(1) }, a.make)
+	// Without the lock the process must end soon, also if the disk or the log hangs.
+	lost := func() { time.AfterFunc(renewEvery, func() { os.Exit(1) }) }
+	report, err := whileLocked(ctx, held, times, lost, a.make)
 	if err != nil {
 		return err
 	}
