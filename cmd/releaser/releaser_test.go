@@ -56,7 +56,7 @@ func reasonOf(err error) string {
 func TestEmbeddedChart(t *testing.T) {
 	for name, values := range map[string]string{
 		"default": `{}`,
-		"sends": `{image: "registry/otelcol:1", imagePullSecrets: [pull], file: {enabled: false}, otlp: {enabled: true, endpoint: "up:4317", headers: {authorization: Bearer x}},
+		"sends": `{image: "registry/otelcol:1", imagePullSecrets: [pull], file: {enabled: false}, otlp: {enabled: true, endpoint: "up$1:4317", headers: {authorization: "Bearer x$y$$z${env:HOME}", $name: x}},
 			networkPolicy: {namespaces: [{team: a}]}, replicas: 2}`,
 		"bare": `{persistence: {enabled: false}, networkPolicy: {enabled: false}, serviceMonitor: {enabled: false}}`,
 	} {
@@ -212,6 +212,10 @@ func TestHidden(t *testing.T) {
 	h.add("-----BEGIN-----\nMIIByjCCAXGg\nshort\n")
 	if got, want := h.hide("    -----BEGIN-----\n    MIIByjCCAXGg\n    short"), "    ***\n    ***\n    short"; got != want {
 		t.Errorf("indented: got %q, want %q", got, want)
+	}
+	h.add("hunter$3$$3")
+	if got, want := h.hide("authorization: hunter$$3$$$$3"), "authorization: ***"; got != want {
+		t.Errorf("as the embedded chart writes it: got %q, want %q", got, want)
 	}
 	h.add("resources:\n  token: abcdefgh\n")
 	if got, want := h.hide("spec.resources: Invalid value: token: abcdefgh"), "spec.resources: Invalid value: ***"; got != want {

@@ -56,8 +56,8 @@ func (h *hidden) add(v any) {
 	h.replacer.Store(strings.NewReplacer(pairs...))
 }
 
-// parts returns a value and its lines: templates trim and indent them. A line such as "resources:" is a key of YAML, and no secret. To hide it
-// would cut the paths of fields out of the API server's messages.
+// parts returns a value and its lines: templates trim and indent them, and the embedded chart doubles each $ for the OpenTelemetry Collector. A
+// line such as "resources:" is a key of YAML, and no secret. To hide it would cut the paths of fields out of the API server's messages.
 func parts(value string) []string {
 	all := []string{value}
 	if trimmed := strings.TrimSpace(value); len(trimmed) >= minSecret {
@@ -66,6 +66,11 @@ func parts(value string) []string {
 	for line := range strings.Lines(value) {
 		if line = strings.TrimSpace(line); len(line) >= minLine && !strings.HasSuffix(line, ":") {
 			all = append(all, line)
+		}
+	}
+	for _, part := range all {
+		if strings.Contains(part, "$") {
+			all = append(all, strings.ReplaceAll(part, "$", "$$"))
 		}
 	}
 	return all

@@ -24,6 +24,11 @@ telemetry.json
 {{- end }}
 {{- end }}
 
+{{- /* A text as the OpenTelemetry Collector has to read it: it replaces ${...} in a value, and takes $$ for $. It leaves keys as they are. */ -}}
+{{- define "collector.literal" -}}
+{{- . | replace "$" "$$" -}}
+{{- end }}
+
 {{- define "collector.config" -}}
 receivers:
   otlp:
@@ -42,10 +47,12 @@ exporters:
 {{- end }}
 {{- if .Values.otlp.enabled }}
   otlp_grpc:
-    endpoint: {{ .Values.otlp.endpoint | quote }}
+    endpoint: {{ include "collector.literal" .Values.otlp.endpoint | quote }}
     tls: {insecure: {{ .Values.otlp.insecure }}}
     {{- with .Values.otlp.headers }}
-    headers: {{ toJson . }}
+    {{- $headers := dict }}
+    {{- range $name, $value := . }}{{ $_ := set $headers $name (include "collector.literal" $value) }}{{ end }}
+    headers: {{ toJson $headers }}
     {{- end }}
 {{- end }}
 {{- if not (or .Values.file.enabled .Values.otlp.enabled) }}
