@@ -173,6 +173,9 @@ func (i *runningIntercept) run(ctx context.Context) error {
 	i.state.SetEnded(endOf(err, derr))
 	i.show()
 	i.display.Close()
+	if derr != nil && ctx.Err() != nil { // after a second interrupt, Main prints no error
+		fmt.Fprintln(p.streams.ErrOut, describe(derr))
+	}
 	switch {
 	case errors.Is(err, errStopped), errors.Is(err, errDeleted), errors.Is(err, errExpired):
 		return derr
@@ -402,13 +405,15 @@ func failure(o *v1alpha1.InterceptRequest) error {
 	return fmt.Errorf("the intercept has failed: %s", cmp.Or(strings.Join(messages, "; "), "the operator gives no reason"))
 }
 
-// remove deletes the InterceptRequest and waits until it is gone, even if ctx has ended.
+// remove deletes the InterceptRequest and waits until it is gone. The second interrupt, which ends ctx, leaves it a moment for that.
 func (i *runningIntercept) remove(ctx context.Context, gone bool) error {
 	if gone {
 		return nil
 	}
+	interrupted := ctx
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), cleanup)
 	defer cancel()
+	defer context.AfterFunc(interrupted, func() { time.AfterFunc(exitTimeout-time.Second, cancel) })()
 	there, err := removeIntercept(ctx, i.conn.client, i.object)
 	if err == nil {
 		return nil

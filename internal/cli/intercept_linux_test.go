@@ -50,6 +50,8 @@ type interceptCluster struct {
 	refuse   error // answers requests to create
 	proxyErr error // answers services/proxy
 	noDelete bool
+	// stuck: requests to delete get no answer.
+	stuck bool
 	// locked are names that cannot be deleted.
 	locked map[string]bool
 	// lost is a method of HTTP: requests are carried out, and get no answer.
@@ -316,6 +318,10 @@ func (c *interceptCluster) get(w http.ResponseWriter, r *http.Request) {
 }
 
 func (c *interceptCluster) remove(w http.ResponseWriter, r *http.Request) {
+	if c.stuck {
+		<-r.Context().Done()
+		return
+	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.noDelete || c.locked[r.PathValue("name")] {
@@ -539,6 +545,15 @@ func TestInterceptEnds(t *testing.T) {
 			prepare: func(c *interceptCluster) { c.noDelete = true }, await: "Active",
 			act: func(_ *interceptCluster, r *run) { r.signals <- os.Interrupt }, wantCode: 1, wantLeft: 1,
 			want: []string{"the InterceptRequest is still there", "not today", "a user with the role edit can delete it:\n  kubectl sonde down"},
+		},
+		"interrupted twice, and the API server does not answer": {
+			prepare: func(c *interceptCluster) { c.stuck = true }, await: "Active",
+			act: func(_ *interceptCluster, r *run) {
+				r.signals <- os.Interrupt
+				r.errOut.await(t, ": Ending")
+				r.signals <- os.Interrupt
+			},
+			wantCode: report.ExitInterrupted, wantLeft: 1, want: []string{"To delete it:\n  kubectl sonde down"},
 		},
 		"cannot be deleted or read": {
 			prepare: func(c *interceptCluster) { c.noDelete = true }, await: "Active",

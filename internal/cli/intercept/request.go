@@ -134,6 +134,9 @@ func (r *Request) headers() (all []v1alpha1.HeaderMatch, err error) {
 		if !ok || name == "" {
 			return nil, fmt.Errorf("--header %q: write NAME=VALUE, like x-user=alice", h)
 		}
+		if strings.TrimSpace(value) != value {
+			return nil, fmt.Errorf("--header %q: no request has blanks around the value of a header: remove them", h)
+		}
 		all = append(all, v1alpha1.HeaderMatch{Name: name, TextMatch: v1alpha1.TextMatch{Exact: &value}})
 	}
 	return all, nil

@@ -257,7 +257,7 @@ func (s *State) View(now time.Time, requests bool) live.View {
 			v.Notes = append(v.Notes, requestsText(overlaps)+" matched, but an older InterceptRequest took them")
 		}
 		if s.omitted > 0 {
-			v.Notes = append(v.Notes, requestsText(s.omitted)+" by you are not in the list")
+			v.Notes = append(v.Notes, "not in the list: "+requestsText(s.omitted)+" by you")
 		}
 		for _, r := range slices.Backward(s.requests) {
 			v.Log = append(v.Log, r.Time.Local().Format(time.TimeOnly)+"  "+RequestLine(r))

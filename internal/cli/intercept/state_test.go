@@ -247,7 +247,7 @@ func TestMissingRequests(t *testing.T) {
 			t.Errorf("step %d: %d are missing, want %d", i, got, tc.want)
 		}
 	}
-	if diff := cmp.Diff([]string{"6 requests by you are not in the list"}, s.View(time.Unix(0, 0), true).Notes); diff != "" {
+	if diff := cmp.Diff([]string{"not in the list: 6 requests by you"}, s.View(time.Unix(0, 0), true).Notes); diff != "" {
 		t.Errorf("notes (-want +got):\n%s", diff)
 	}
 	for n := range 2 * maxPods {
