@@ -379,9 +379,9 @@ func (a *attempt) prune(before []*helmrelease.Release) error {
 	if err != nil || len(now) == 0 {
 		return err
 	}
-	kept := now[len(now)-1].Manifest
+	kept := withHooks(now[len(now)-1])
 	if last := deployed(now); last != nil && last.Version != now[len(now)-1].Version {
-		kept += "\n---\n" + last.Manifest
+		kept += "\n---\n" + withHooks(last)
 	}
 	for _, r := range slices.Backward(before) {
 		if err := a.render.deleteOthers(a.client, r.Manifest, kept); err != nil {
@@ -392,6 +392,16 @@ func (a *attempt) prune(before []*helmrelease.Release) error {
 		}
 	}
 	return nil
+}
+
+// withHooks returns the objects of a revision with those of its hooks: the anchor owns these, too, and an object of an earlier revision may
+// have become a hook, which Helm has created after it deleted the object.
+func withHooks(r *helmrelease.Release) string {
+	all := r.Manifest
+	for _, h := range r.Hooks {
+		all += "\n---\n" + h.Manifest
+	}
+	return all
 }
 
 // describe adds what Helm has stored to a report.

@@ -143,7 +143,7 @@ func whileLocked(ctx context.Context, l *lock, times leaderelection.LeaderElecti
 	case isClosed(began):
 		lost()
 		return failed(&problem{
-			reason: release.ReasonUnavailable, text: fmt.Sprintf("the releaser could not renew its lock for %s, and ended", times.RenewDeadline), retry: true, uncounted: true,
+			reason: release.ReasonLockLost, text: fmt.Sprintf("the releaser could not renew its lock for %s, and ended", times.RenewDeadline), retry: true, uncounted: true,
 		}), nil
 	default:
 		return failed(&problem{reason: release.ReasonUnavailable, text: "another releaser still works on this release", retry: true, uncounted: true}), nil

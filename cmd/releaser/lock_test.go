@@ -144,7 +144,7 @@ func TestLostLock(t *testing.T) {
 				return done
 			})
 			close(working)
-			if err != nil || r.Outcome != release.Retry || r.Reason != release.ReasonUnavailable || !r.Uncounted {
+			if err != nil || r.Outcome != release.Retry || r.Reason != release.ReasonLockLost || !r.Uncounted {
 				t.Errorf("%+v, %v; want an attempt that does not count", r, err)
 			}
 			if after := (<-lost).Sub(began); after >= times.LeaseDuration {

@@ -82,10 +82,12 @@ func TestPruneOfTheDeployedRevision(t *testing.T) {
 	for name, tc := range map[string]struct {
 		object      *corev1.ConfigMap
 		refused     string
+		hook        bool // it has become one
 		wantDeleted bool
 		wantMessage string
 	}{
 		"left":                    {object: removed(uid, ""), wantDeleted: true},
+		"a hook now":              {object: removed(uid, ""), hook: true},
 		"gone":                    {},
 		"cannot be read":          {object: removed(uid, ""), refused: http.MethodGet, wantMessage: "ConfigMap removed: "},
 		"cannot be deleted":       {object: removed(uid, ""), refused: http.MethodDelete, wantMessage: "ConfigMap removed: "},
@@ -108,6 +110,9 @@ func TestPruneOfTheDeployedRevision(t *testing.T) {
 					before = append(before, r)
 				} else {
 					r.Info.Status = common.StatusDeployed
+					if tc.hook {
+						r.Hooks = []*helmrelease.Hook{{Manifest: "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: removed}\n"}}
+					}
 				}
 				if err := a.config.Releases.Create(r); err != nil {
 					t.Fatal(err)

@@ -13,6 +13,7 @@ import (
 
 	sondev1 "github.com/sonde-operator/sonde/api/v1alpha1"
 	"github.com/sonde-operator/sonde/internal/operator/gate"
+	"github.com/sonde-operator/sonde/internal/operator/outcome"
 	"github.com/sonde-operator/sonde/internal/wire/gateconfig"
 )
 
@@ -137,9 +138,9 @@ func gateClosed(capture sondev1.Capture, observed observation, planned plan) (re
 
 // gateClosedByPods says why the Pods so far keep new ones from waiting.
 func gateClosedByPods(capture sondev1.Capture, observed observation, planned plan) (reason, message string) {
-	// The webhook, and the time in each gate, count on a trace that begins within targetTimeout of its creation (gate.OfTrace). After that
-	// they hold no Pod of one that waits for a ceiling, so the condition must not say that they do.
-	late := planned.start.IsZero() && !observed.now.Before(capture.GetCreationTimestamp().Add(targetTimeout))
+	// The webhook, and each gate, hold Pods of a trace that has not begun until a minute (overrun) after the end that it would have had if it
+	// had begun in time (gate.OfTrace). Then they hold no Pod of one that waits for a ceiling, so the condition must not say that they do.
+	late := planned.start.IsZero() && !observed.now.Before(capture.GetCreationTimestamp().Add(targetTimeout+outcome.StartTimeout+observed.duration))
 	for i := range planned.entries {
 		e := &planned.entries[i]
 		switch {

@@ -311,8 +311,13 @@ func TestGateOfATraceThatWaitsForTracers(t *testing.T) {
 	}
 	w.clock.Step(targetTimeout)
 	w.settle()
+	if got := w.gating(); got != "True Gating" {
+		t.Errorf("Gating is %q after %v, while the webhook still holds Pods", got, targetTimeout)
+	}
+	w.clock.Step(time.Hour)
+	w.settle()
 	if got := w.gating(); got != "False CeilingTracers" {
-		t.Errorf("Gating is %q after %v", got, targetTimeout)
+		t.Errorf("Gating is %q after an hour", got)
 	}
 	w.r.Ceilings = ceiling.Limits{}
 	w.settle()

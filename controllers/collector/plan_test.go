@@ -149,6 +149,10 @@ func TestPlan(t *testing.T) {
 			o.runs[0] = newRun(2, reportText(t, release.Report{Outcome: release.Stalled, Reason: release.ReasonForbidden, History: []release.Revision{{Revision: 1, Status: release.Deployed}}}))
 			o.collector.Status.ReportedJob = ""
 		}}, state: reconciling, reason: sondev1.ReasonRetrying, after: minDelay},
+		"a look lost its lock": {observed: []set{released, func(o *observation) {
+			o.runs[0] = newRun(2, reportText(t, release.Report{Outcome: release.Retry, Reason: release.ReasonLockLost, Uncounted: true}))
+			o.collector.Status.ReportedJob = ""
+		}}, state: reconciling, reason: sondev1.ReasonRetrying, after: minDelay},
 		"a look was not answered": {observed: []set{released, func(o *observation) {
 			o.runs[0] = newRun(2, reportText(t, release.Report{Outcome: release.Retry, Reason: release.ReasonUnavailable, Uncounted: true}))
 			o.collector.Status.ReportedJob = ""

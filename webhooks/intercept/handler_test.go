@@ -177,6 +177,7 @@ func TestConditionsThatNoRequestMeets(t *testing.T) {
 		"an optional letter":           {match: changes{"path": changes{"regex": "a?/cart"}}},
 		"one with and one without /":   {match: changes{"path": changes{"regex": "cart|/basket"}}},
 		"no slash in a regex":          {match: changes{"path": changes{"regex": "v[12]/.*"}}, want: `no path matches "v[12]/.*" as a whole, because a path begins with /: write "/v[12]/.*"`},
+		"a URL in a regex":             {match: changes{"path": changes{"regex": "http://shop.example/v1/.*"}}, want: `write "/v1/.*"`},
 		"no slash at its beginning":    {match: changes{"path": changes{"regex": "^v1"}}, want: `write "/v1"`},
 		"no slash":                     {match: changes{"path": changes{"exact": "cart"}}, want: `match.path: no request has the path "cart", because a path begins with / and has no query: write "/cart"`},
 		"a prefix without a slash":     {match: changes{"path": changes{"prefix": "api/"}, "method": changes{"exact": "GET"}}, want: `write "/api/"`},

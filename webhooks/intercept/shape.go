@@ -78,7 +78,11 @@ func checkPath(m *sondev1.InterceptMatch) error {
 		}
 	}
 	if r := m.Path.Regex; r != nil && literal.MatchString(*r) && !strings.Contains(*r, "|") {
-		return admission.Invalid("match.path: no path matches %q as a whole, because a path begins with /: write %q", *r, "/"+strings.TrimPrefix(*r, "^"))
+		meant := strings.TrimPrefix(*r, "^")
+		if _, url, ok := strings.Cut(meant, "://"); ok {
+			_, meant, _ = strings.Cut(url, "/")
+		}
+		return admission.Invalid("match.path: no path matches %q as a whole, because a path begins with /: write %q", *r, "/"+meant)
 	}
 	return nil
 }

@@ -192,6 +192,7 @@ const (
 	ReasonObjectInvalid    = "ObjectInvalid"    // the API server refuses an object
 	ReasonReleaseNameTaken = "ReleaseNameTaken" // a release of this name exists that is not the Collector's
 	ReasonUnavailable      = "Unavailable"      // the API server or a repository does not answer
+	ReasonLockLost         = "LockLost"         // the releaser lost its lock, perhaps in the middle of an upgrade
 	ReasonNotReady         = "NotReady"         // the objects did not become ready, or a hook failed
 	ReasonReleaserFailed   = "ReleaserFailed"   // the releaser ended without a report
 	ReasonEarlierRelease   = "EarlierRelease"   // the release of a deleted Collector of this name is being removed
