@@ -397,11 +397,11 @@ func (a *attempt) prune(before []*helmrelease.Release) error {
 // withHooks returns the objects of a revision with those of its hooks: the anchor owns these, too, and an object of an earlier revision may
 // have become a hook, which Helm has created after it deleted the object.
 func withHooks(r *helmrelease.Release) string {
-	all := r.Manifest
+	all := []string{r.Manifest}
 	for _, h := range r.Hooks {
-		all += "\n---\n" + h.Manifest
+		all = append(all, h.Manifest)
 	}
-	return all
+	return strings.Join(all, "\n---\n")
 }
 
 // describe adds what Helm has stored to a report.
