@@ -394,8 +394,8 @@ func (a *attempt) prune(before []*helmrelease.Release) error {
 	return nil
 }
 
-// withHooks returns the objects of a revision with those of its hooks: the anchor owns these, too, and an object of an earlier revision may
-// have become a hook, which Helm has created after it deleted the object.
+// withHooks returns the manifest of a revision with its hooks. The anchor owns hooks, too, and a hook may have the name of an object that an
+// earlier revision had.
 func withHooks(r *helmrelease.Release) string {
 	all := []string{r.Manifest}
 	for _, h := range r.Hooks {

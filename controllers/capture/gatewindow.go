@@ -138,8 +138,8 @@ func gateClosed(capture sondev1.Capture, observed observation, planned plan) (re
 
 // gateClosedByPods says why the Pods so far keep new ones from waiting.
 func gateClosedByPods(capture sondev1.Capture, observed observation, planned plan) (reason, message string) {
-	// The webhook, and each gate, hold Pods of a trace that has not begun until a minute (overrun) after the end that it would have had if it
-	// had begun in time (gate.OfTrace). Then they hold no Pod of one that waits for a ceiling, so the condition must not say that they do.
+	// If a trace does not begin, the webhook and the gates hold its Pods for a bounded time (gate.OfTrace). The condition turns False a
+	// minute before that time is over.
 	late := planned.start.IsZero() && !observed.now.Before(capture.GetCreationTimestamp().Add(targetTimeout+outcome.StartTimeout+observed.duration))
 	for i := range planned.entries {
 		e := &planned.entries[i]

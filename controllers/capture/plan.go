@@ -335,8 +335,8 @@ func planFinal(capture sondev1.Capture, observed observation) plan {
 	return planned
 }
 
-// giveUp plans to delete the Job of a Pod that the status has no room to list, if its probe has not ended. Its entry was final, so the
-// probe was given up before it began: nobody would stop it any more.
+// giveUp plans to delete the Job of a Pod that the status has no room to list, if its probe has not ended. The capture is over, so the
+// probe would begin too late, and nothing else would stop it.
 func (planned *plan) giveUp(p *podState) {
 	if p.job == nil || jobEnded(p.job.Expand()) || p.agent != nil && probeEnded(p.agent.Expand()) {
 		return

@@ -113,9 +113,9 @@ func (o *observation) ready() plan {
 }
 
 // lookIsDue reports whether it is time to look at the objects of a release that is as the spec says. Besides drift, a user may have asked
-// for it, or the release is gone, and its last Job with it. Someone may also have deleted only that Job, perhaps each time when it has ended:
-// then it is made again, because the operator finds the release of a hub's Collector by it, but not at once. One that had not ended may have
-// left its work half done.
+// for it, or the release is gone, and its last Job with it. If only the Job is gone, another one follows, because the operator finds the
+// release of a hub's Collector by its Job. It follows after the interval, as a policy may delete each Job that has ended. If the Job had
+// not ended, it follows at once: the release may be half made.
 func (o *observation) lookIsDue() bool {
 	s := &o.collector.Status
 	switch {

@@ -72,7 +72,7 @@ var maxAnnotations = map[string]int{
 const (
 	maxNumber = 20
 	maxUID    = 128
-	// maxRetried is that of status.retried.
+	// maxRetried is the length of the longest status.retried, in bytes.
 	maxRetried = 201
 )
 

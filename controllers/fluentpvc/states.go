@@ -175,15 +175,15 @@ func (o *observation) sidecarUnhealthy() bool {
 // Runtimes that forget their containers then, like CRI-O, do not say when they ended.
 func sidecarEnded(pod *corev1.Pod, sidecar string) bool {
 	s := &pod.Status
-	var since *metav1.Time // when the first of the others that run has started
-	all := true            // of the others that run have restarted, too
+	var since *metav1.Time  // when the first of the others that run has started
+	othersRestarted := true // each of the others that run
 	for i := range s.ContainerStatuses {
 		c := &s.ContainerStatuses[i]
 		runs := c.State.Running
 		if c.Name == sidecar || runs == nil {
 			continue
 		}
-		all = all && c.RestartCount > 0
+		othersRestarted = othersRestarted && c.RestartCount > 0
 		if since == nil || runs.StartedAt.Before(since) {
 			since = &runs.StartedAt
 		}
@@ -195,7 +195,7 @@ func sidecarEnded(pod *corev1.Pod, sidecar string) bool {
 		if last := c.LastTerminationState.Terminated; last != nil && !last.FinishedAt.IsZero() {
 			return since.Before(&last.FinishedAt)
 		}
-		return !all
+		return !othersRestarted
 	}
 	return since != nil && (slices.ContainsFunc(s.ContainerStatuses, down) || slices.ContainsFunc(s.InitContainerStatuses, down))
 }

@@ -160,7 +160,7 @@ func TestNext(t *testing.T) {
 		"sidecar restarted":                          {ready, []change{containers(running, running, 1)}, ready, evictPod},
 		"sidecar restarted beside the app":           {ready, []change{restarted(time.Second)}, ready, evictPod},
 		"sidecar restarted before the app started":   {ready, []change{restarted(0)}, ready, nothing},
-		"all restarted, and nobody knows when":       {ready, []change{forgotten}, ready, nothing},
+		"all restarted, at unknown times":            {ready, []change{forgotten}, ready, nothing},
 		"native sidecar restarted":                   {ready, []change{native(exited, running, 1)}, ready, evictPod},
 		"native sidecar restarted after the others":  {ready, []change{native(running, exited, 1)}, ready, nothing},
 		"sidecar ended, a native one runs":           {ready, []change{outlived}, ready, nothing},

@@ -22,7 +22,7 @@ import (
 // ErrTooLarge is the error of a read of an object that has more bytes than Limits allow.
 var ErrTooLarge = errors.New("the object is too large to read")
 
-// maxKeptBytes bounds what is decoded of one object, unless Limits.Any is set: the names of its containers, its selector, its owners.
+// maxKeptBytes bounds what is decoded of one object, such as its containers' names, its selector and its owners.
 const maxKeptBytes = 256 << 10
 
 // kept are the fields of Pods and workloads that the manager reads live. A field that is not here is not decoded: 740,000 empty
@@ -143,7 +143,7 @@ type cutting struct {
 // cut asks Cut for a part of an object.
 func (r *reader) cut(ctx context.Context, o client.Object) context.Context {
 	bound := int64(maxKeptBytes)
-	if r.limits.Any {
+	if r.limits.Unbounded {
 		bound = 0
 	}
 	switch o := o.(type) {

@@ -343,7 +343,7 @@ func TestCutBoundsAnObject(t *testing.T) {
 		"a large selector": {o: long, want: "its containers, selector and owners have more than 256 KiB"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			err := serve(t, tc.o).reader(t, fewreads.Limits{Places: 1, Bytes: tc.bytes, Any: tc.any}, fewreads.Cut).Get(t.Context(), client.ObjectKeyFromObject(tc.o), &appsv1.Deployment{})
+			err := serve(t, tc.o).reader(t, fewreads.Limits{Places: 1, Bytes: tc.bytes, Unbounded: tc.any}, fewreads.Cut).Get(t.Context(), client.ObjectKeyFromObject(tc.o), &appsv1.Deployment{})
 			if tc.want == "" && err != nil || tc.want != "" && (!errors.Is(err, fewreads.ErrTooLarge) || !strings.Contains(err.Error(), tc.want)) {
 				t.Errorf("got %v, want %q", err, tc.want)
 			}

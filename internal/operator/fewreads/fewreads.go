@@ -22,8 +22,8 @@ type Limits struct {
 	Places int
 	// Bytes is the most that a Pod or a workload may have as JSON; zero leaves the bound to the API server.
 	Bytes int64
-	// Any object is read, however much the operator needs of it. Without that, nothing would end that depends on a large one.
-	Any bool
+	// Unbounded lifts the bound on what is decoded of one object. A controller that cannot read an object could not end what depends on it.
+	Unbounded bool
 }
 
 // New returns a reader within limits. Other reads wait in the order of their calls. All users of one kind, such as all

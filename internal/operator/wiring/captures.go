@@ -26,7 +26,7 @@ const keeperTimeout = 5 * time.Second
 
 // controllerReads is how many objects or pages of tenants all controllers read at once. A tenant can make all of their workers
 // read at the same time. The size of an object has no bound here: the capture of a large Pod must end, too.
-var controllerReads = fewreads.Limits{Places: 2, Any: true}
+var controllerReads = fewreads.Limits{Places: 2, Unbounded: true}
 
 // addCaptures adds the controllers of PacketCapture, Trace and ResultAccess, and their sweeper.
 func (m *manager) addCaptures(ctx context.Context, mgr ctrl.Manager) error {
