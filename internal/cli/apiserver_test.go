@@ -16,6 +16,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	"github.com/sonde-operator/sonde/api/v1alpha1"
 	"github.com/sonde-operator/sonde/internal/kind"
@@ -255,12 +257,27 @@ func (s *apiServer) watch(k kind.Capture, w http.ResponseWriter, r *http.Request
 
 func (s *apiServer) patch(k kind.Capture, w http.ResponseWriter, r *http.Request) {
 	b, _ := io.ReadAll(r.Body)
-	if string(b) != `{"spec":{"stop":true}}` {
-		s.t.Errorf("patched by %s", b)
+	var patch struct {
+		Metadata struct {
+			UID types.UID `json:"uid,omitempty"`
+		} `json:"metadata,omitzero"`
+		Spec struct {
+			Stop bool `json:"stop"`
+		} `json:"spec"`
+	}
+	d := json.NewDecoder(bytes.NewReader(b))
+	d.DisallowUnknownFields()
+	if err := d.Decode(&patch); err != nil || !patch.Spec.Stop {
+		s.t.Errorf("patched by %s: %v", b, err)
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	c := s.named(k, r)
+	if uid := patch.Metadata.UID; c != nil && uid != "" && uid != c.GetUID() {
+		s.fail(w, apierrors.NewInvalid(k.New().GetObjectKind().GroupVersionKind().GroupKind(), c.GetName(),
+			field.ErrorList{field.Invalid(field.NewPath("metadata", "uid"), uid, "field is immutable")}))
+		return
+	}
 	switch c := c.(type) {
 	case nil:
 		s.fail(w, notFound(k, r))

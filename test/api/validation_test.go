@@ -8,8 +8,13 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/sonde-operator/sonde/api/v1alpha1"
+	"github.com/sonde-operator/sonde/internal/cli/capture"
 )
 
 // creation is a spec that a user writes.
@@ -178,6 +183,24 @@ func TestStopCannotBeTakenBack(t *testing.T) {
 		for _, value := range []any{false, nil} {
 			answered(t, update(t, o, "stop", value), "cannot be started again")
 		}
+	}
+}
+
+// The plugin stops the object that it made or found, not a later one of the same name.
+func TestStopIsForOneObject(t *testing.T) {
+	ns := namespace(t, nil)
+	o := captureKinds["PacketCapture"].object(ns, with(nil))
+	create(t, o)
+	pc := &v1alpha1.PacketCapture{ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: o.GetName(), UID: "another"}}
+	if err := capture.SetStop(t.Context(), admin, pc); !apierrors.IsInvalid(err) {
+		t.Errorf("stop of another object: %v, want the error that Follow shows without trying again", err)
+	}
+	pc = &v1alpha1.PacketCapture{}
+	if err := admin.Get(t.Context(), client.ObjectKeyFromObject(o), pc); err != nil || pc.Spec.Stop {
+		t.Fatalf("stop is %t after a request to stop another object (%v)", pc.Spec.Stop, err)
+	}
+	if err := capture.SetStop(t.Context(), admin, pc); err != nil || !pc.Spec.Stop {
+		t.Errorf("stop is %t: %v", pc.Spec.Stop, err)
 	}
 }
 
