@@ -6,7 +6,9 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	apimeta "k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 
 	sondev1 "github.com/sonde-operator/sonde/api/v1alpha1"
 	"github.com/sonde-operator/sonde/internal/operator/ceiling"
@@ -122,6 +124,35 @@ func TestHeartbeat(t *testing.T) {
 		after(q, s)
 		if got := q.Status.Heartbeat; got == nil || !got.Time.Equal(want) {
 			t.Errorf("answered after %s: heartbeat %s, want %s", answered, got, want)
+		}
+	}
+}
+
+// TestAnotherRequestSteers checks that a request is not Intercepted because another one of the same port is.
+func TestAnotherRequestSteers(t *testing.T) {
+	const grace = 10 * time.Second // of intercepting
+	q := intercepting("b", "web-1")
+	for _, step := range []struct {
+		name   string
+		client tunnel.RouteStatus
+		at     time.Duration
+		reason string
+		active bool
+	}{
+		{"the client never came", tunnel.RouteStatus{}, 0, sondev1.ReasonClientAwaited, false},
+		{"it is connected", tunnel.RouteStatus{Connected: true, Heartbeat: noon}, time.Second, sondev1.ReasonIntercepted, true},
+		{"it has just gone", tunnel.RouteStatus{Heartbeat: noon}, time.Minute, sondev1.ReasonIntercepted, true},
+		{"its gracePeriod is over", tunnel.RouteStatus{Heartbeat: noon}, time.Minute + grace + lossMargin, sondev1.ReasonClientLost, false},
+		{"it is back", tunnel.RouteStatus{Connected: true, Heartbeat: noon}, 2 * time.Minute, sondev1.ReasonIntercepted, true},
+	} {
+		s := counting(map[string]uint64{"web-1": 0}) // request a steers the port
+		s.Routes["uid-b"] = step.client
+		now, carriers := noon.Add(step.at), map[types.UID]*carrier{"uid-web-1": carrierOf("web-1", "0", time.Minute, "")}
+		o := &observation{requests: []*request{q}, stowaway: up, carriers: carriers, status: s}
+		statusOf(q, o, planFor(o, ceiling.Limits{}, now), &actions{}, now)
+		c := apimeta.FindStatusCondition(q.Status.Conditions, sondev1.ConditionIntercepted)
+		if q.Status.Pods[0].Active != step.active || c.Reason != step.reason {
+			t.Errorf("%s: active %t with reason %s, want %t with %s", step.name, q.Status.Pods[0].Active, c.Reason, step.active, step.reason)
 		}
 	}
 }

@@ -13,6 +13,7 @@ import (
 	sondev1 "github.com/sonde-operator/sonde/api/v1alpha1"
 	"github.com/sonde-operator/sonde/internal/naming"
 	"github.com/sonde-operator/sonde/internal/operator/slim"
+	"github.com/sonde-operator/sonde/internal/wire/duration"
 	"github.com/sonde-operator/sonde/internal/wire/handover"
 	"github.com/sonde-operator/sonde/internal/wire/text"
 	"github.com/sonde-operator/sonde/internal/wire/tunnel"
@@ -52,7 +53,7 @@ func statusOf(q *request, o *observation, p *plan, done *actions, now time.Time)
 	}
 	ready := stowawayCondition(s, o, set)
 	connected := ready && clientCondition(q, o, set)
-	counts := podEntries(q, o, p, done, connected)
+	counts := podEntries(q, o, p, done, connected, clientAnswers(q, connected, now))
 	podsCondition(q, &counts, set)
 	switch {
 	case counts.active > 0 && connected:
@@ -151,8 +152,25 @@ type podCounts struct {
 	reason string
 }
 
+// lossMargin is how long after a client's gracePeriod its carriers may still steer: they learn of the loss later than this manager.
+const lossMargin = 5 * time.Second
+
+// clientAnswers reports whether connections may go to the request's client, or wait for it. That a port is steered does not say so: another
+// request of the same port may be the reason.
+func clientAnswers(q *request, connected bool, now time.Time) bool {
+	if connected {
+		return true
+	}
+	c := apimeta.FindStatusCondition(q.Status.Conditions, sondev1.ConditionClientConnected)
+	if c == nil || c.Reason != sondev1.ReasonClientLost {
+		return false
+	}
+	grace, err := duration.Parse(q.Spec.GracePeriod)
+	return err == nil && now.Sub(c.LastTransitionTime.Time) < grace+lossMargin
+}
+
 // podEntries describes the Pods of the target, and counts them.
-func podEntries(q *request, o *observation, p *plan, done *actions, connected bool) podCounts {
+func podEntries(q *request, o *observation, p *plan, done *actions, connected, answers bool) podCounts {
 	s := &q.Status
 	before, n := s.Pods, podCounts{reason: sondev1.ReasonCarriersStarting}
 	last := map[string]sondev1.InterceptCounters{} // of the Pods in the status, by UID
@@ -168,7 +186,7 @@ func podEntries(q *request, o *observation, p *plan, done *actions, connected bo
 			q.unlist(o.status, uid, last)
 			continue
 		}
-		e := podEntry(q, o, p, done, pod, routed[uid])
+		e := podEntry(q, o, p, done, pod, routed[uid] && answers)
 		e.InterceptCounters = q.reported(o.status, uid, last[uid])
 		delete(last, uid)
 		switch {
@@ -303,7 +321,7 @@ func sum(all ...*sondev1.InterceptCounters) sondev1.InterceptCounters {
 	return total
 }
 
-// podEntry describes one Pod of the target but for its counters; routed: the request is to intercept it.
+// podEntry describes one Pod of the target but for its counters; routed: Stowaway knows that the request has it, and connections may go to the client.
 func podEntry(q *request, o *observation, p *plan, done *actions, pod *slim.Pod, routed bool) sondev1.InterceptPod {
 	uid := pod.GetUID()
 	e := sondev1.InterceptPod{Name: pod.GetName(), UID: string(uid)}

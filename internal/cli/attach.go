@@ -262,6 +262,6 @@ func (p *plugin) remove(ctx context.Context, conn *connection, c v1alpha1.Captur
 	defer cancel()
 	err := conn.client.Delete(ctx, c, client.Preconditions{UID: &uid})
 	if client.IgnoreNotFound(err) != nil {
-		fmt.Fprintf(p.streams.ErrOut, "%s %s could not be deleted: %s\n", c.KindName(), key, describe(err))
+		fmt.Fprintf(p.streams.ErrOut, "%s %s could not be deleted: %s\n", c.KindName(), key, clause(err))
 	}
 }

@@ -3,6 +3,7 @@ package cli
 import (
 	"fmt"
 
+	"github.com/go-logr/logr"
 	authenticationv1 "k8s.io/api/authentication/v1"
 	corev1 "k8s.io/api/core/v1"
 	apimeta "k8s.io/apimachinery/pkg/api/meta"
@@ -11,6 +12,7 @@ import (
 	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/log"
 
 	"github.com/sonde-operator/sonde/api/v1alpha1"
 	"github.com/sonde-operator/sonde/internal/cli/names"
@@ -36,6 +38,7 @@ func (p *plugin) connect() (*connection, error) {
 	}
 	config.ContentType = runtime.ContentTypeJSON
 	config.WarningHandler = rest.NewWarningWriter(p.streams.ErrOut, rest.WarningWriterOptions{Deduplicate: true})
+	log.SetLogger(logr.Discard()) // otherwise a client that is made late prints a stack trace
 	// Without a mapper, the client would first request all kinds from the server.
 	c, err := client.NewWithWatch(config, client.Options{Scheme: scheme(), Mapper: mapper()})
 	if err != nil {

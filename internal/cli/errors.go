@@ -20,6 +20,9 @@ import (
 // others after "error:".
 func describe(err error) string { return printable(explain(err)) }
 
+// clause is describe within a longer message, which begins with "error:" itself, or is a warning.
+func clause(err error) string { return strings.TrimPrefix(describe(err), "error: ") }
+
 // printable makes every line of a text Printable. Errors have texts of servers, and some have several lines.
 func printable(text string) string {
 	lines := strings.Split(text, "\n")

@@ -101,7 +101,7 @@ func (c *getCommand) lists(ctx context.Context, conn *connection) ([]listed, err
 		case i == 0 || !kindUnavailable(err):
 			return nil, fmt.Errorf("list %ss: %w", k.Name, err)
 		case !apierrors.IsNotFound(err):
-			fmt.Fprintf(c.plugin.streams.ErrOut, "%ss are not listed: %s\n", k.Name, describe(err))
+			fmt.Fprintf(c.plugin.streams.ErrOut, "%ss are not listed: %s\n", k.Name, clause(err))
 		}
 	}
 	return lists, nil

@@ -28,6 +28,7 @@ import (
 	"github.com/sonde-operator/sonde/internal/cli/follow"
 	"github.com/sonde-operator/sonde/internal/cli/intercept"
 	"github.com/sonde-operator/sonde/internal/cli/live"
+	"github.com/sonde-operator/sonde/internal/wire/table"
 	"github.com/sonde-operator/sonde/internal/wire/tunnel"
 )
 
@@ -102,6 +103,10 @@ func (c *interceptCommand) run(ctx context.Context, target string) error {
 	object, err := c.request.Build(identity.Key)
 	if err != nil {
 		return err
+	}
+	if name := c.request.RepeatedHeader(); name != "" {
+		fmt.Fprintf(c.plugin.streams.ErrOut, "Warning: only requests that repeat the header %s match, because all conditions must hold. For one of the values, add --any\n",
+			table.Printable(name))
 	}
 	// The signal would end the plugin before the request is deleted. watched finds a broken output: the signal comes for connections, too.
 	signal.Ignore(syscall.SIGPIPE)
@@ -188,8 +193,13 @@ func (i *runningIntercept) run(ctx context.Context) error {
 
 // dialed keeps whether the developer's process took a connection.
 func (i *runningIntercept) dialed(err error) {
-	if i.state.SetRefused(err) && err == nil && i.plugin.terminal == nil { // on a terminal, the warning goes
-		i.display.PrintLine(intercept.Address(i.object) + " answers again")
+	before := i.state.SetRefused(err)
+	switch {
+	case i.plugin.terminal != nil: // the screen has a note while it does not answer
+	case err != nil && !before:
+		i.display.PrintLine("Warning: " + intercept.Unanswered(err))
+	case err == nil && before:
+		i.display.PrintLine(intercept.Address(i.object) + " answers now")
 	}
 }
 
@@ -260,18 +270,29 @@ func (i *runningIntercept) follow(ctx context.Context, parts *sync.WaitGroup) er
 	}
 }
 
+// checkInterval is how often the plugin tries to connect to a process that did not answer.
+const checkInterval = 2 * time.Second
+
 func (i *runningIntercept) keepShowing(ctx context.Context) {
 	i.show()
 	if err := i.local.Check(ctx); err != nil && ctx.Err() == nil {
-		i.display.PrintLine(fmt.Sprintf("Warning: %v. Start your process; until then the app answers, if it listens", err))
+		i.dialed(err)
 	}
+	i.show()
 	ticker := i.plugin.clock.NewTicker(refresh)
 	defer ticker.Stop()
+	var checked time.Time
 	for {
 		select {
 		case <-ctx.Done():
 			return
-		case <-ticker.C():
+		case now := <-ticker.C():
+			if i.state.Refused() && now.Sub(checked) >= checkInterval { // no request may come for long
+				checked = now
+				if i.local.Check(ctx) == nil {
+					i.dialed(nil)
+				}
+			}
 			i.show()
 		}
 	}
@@ -308,7 +329,7 @@ func (i *runningIntercept) watch(ctx context.Context, end context.CancelCauseFun
 			refusals = 0
 		}
 		if refusals == intercept.MaxRefusals { // nothing would ever tell the end
-			end(fmt.Errorf("this machine is not connected, and you may no longer read the InterceptRequest: %s", explain(err)))
+			end(fmt.Errorf("this machine is not connected, and you may no longer read the InterceptRequest: %s", clause(err)))
 		}
 		select {
 		case <-ctx.Done():
@@ -322,9 +343,9 @@ var localPort = regexp.MustCompile(`:[0-9]+->`)
 
 // sayUnread prints why the InterceptRequest cannot be read, if it was not said since that was last possible.
 func (i *runningIntercept) sayUnread(said map[string]bool, err error, connected bool) {
-	line := "Reading the InterceptRequest failed, the intercept goes on: " + describe(err)
+	line := "Reading the InterceptRequest failed, the intercept goes on: " + clause(err)
 	if !connected {
-		line = "Reading the InterceptRequest failed. This machine is not connected, so the app answers: " + describe(err)
+		line = "Reading the InterceptRequest failed. This machine is not connected, so the app answers: " + clause(err)
 	}
 	if same := localPort.ReplaceAllString(line, "->"); !said[same] {
 		said[same] = true
@@ -427,7 +448,7 @@ func (i *runningIntercept) remove(ctx context.Context, gone bool) error {
 	}
 	// The text of the error, because explain would print nothing else.
 	return fmt.Errorf("the InterceptRequest %s. It intercepts nothing, because this client is gone: %s\n%s:\n  %s",
-		state, explain(err), who, i.plugin.commandLine("down "+i.object.Name, i.object.Namespace))
+		state, clause(err), who, i.plugin.commandLine("down "+i.object.Name, i.object.Namespace))
 }
 
 // removeIntercept deletes this InterceptRequest, not another one of its name, and waits until it is gone. If it fails, there says that the

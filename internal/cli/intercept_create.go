@@ -36,9 +36,9 @@ func (c *interceptCommand) create(ctx context.Context, conn *connection, o *v1al
 	case uerr == nil: // for example, a webhook has not answered yet
 		what += ", and it may be created later"
 	case storedNothing(err):
-		what = "The API server failed, and the InterceptRequest may exist: " + describe(uerr)
+		what = "The API server failed, and the InterceptRequest may exist: " + clause(uerr)
 	default:
-		what += ", and it may exist: " + describe(uerr)
+		what += ", and it may exist: " + clause(uerr)
 	}
 	// It is printed here: an error is not, after an interrupt.
 	fmt.Fprintln(c.plugin.streams.ErrOut, what)

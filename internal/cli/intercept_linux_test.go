@@ -23,6 +23,7 @@ import (
 	"testing"
 	"time"
 
+	"golang.org/x/sys/unix"
 	authenticationv1 "k8s.io/api/authentication/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -769,9 +770,9 @@ func TestSayUnread(t *testing.T) {
 	i.sayUnread(said, errors.New("network is unreachable"), false)
 	got := strings.Split(strings.TrimSpace(out.String()), "\n")
 	want := []string{
-		"This machine is not connected, so the app answers: error: read udp 10.0.0.5:50001->10.0.0.1:53: i/o timeout",
-		"This machine is not connected, so the app answers: error: network is unreachable",
-		"Reading the InterceptRequest failed, the intercept goes on: error: network is unreachable",
+		"This machine is not connected, so the app answers: read udp 10.0.0.5:50001->10.0.0.1:53: i/o timeout",
+		"This machine is not connected, so the app answers: network is unreachable",
+		"Reading the InterceptRequest failed, the intercept goes on: network is unreachable",
 	}
 	if len(got) != len(want) || !slices.EqualFunc(got, want, strings.HasSuffix) {
 		t.Errorf("said\n%s", out)
@@ -846,7 +847,8 @@ func TestInterceptCountsToItsEnd(t *testing.T) {
 // TestInterceptOfNothing warns of a process that does not listen, and refuses its streams.
 func TestInterceptOfNothing(t *testing.T) {
 	c := newInterceptCluster(t)
-	r := c.start("intercept", "web", "--port", "8080", "--to", "127.0.0.1:1")
+	r := c.start("intercept", "web", "--port", "8080", "--to", "127.0.0.1:1", "--header", "a=1", "--header", "A=2")
+	r.errOut.await(t, "Warning: only requests that repeat the header a match")
 	r.errOut.await(t, "Warning: nothing answers at 127.0.0.1:1")
 	carrier := c.peer(c.carrier)
 	var err error
@@ -858,6 +860,31 @@ func TestInterceptOfNothing(t *testing.T) {
 	if !strings.Contains(fmt.Sprint(err), "refused with status 502: nothing answers at 127.0.0.1:1") {
 		t.Errorf("error %v", err)
 	}
+	r.signals <- os.Interrupt
+	r.await(t, report.ExitOK)
+}
+
+// TestInterceptOfALateProcess checks that the warning ends when the process listens, also if no request comes.
+func TestInterceptOfALateProcess(t *testing.T) {
+	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer unix.Close(fd)
+	if err := unix.Bind(fd, &unix.SockaddrInet4{Addr: [4]byte{127, 0, 0, 1}}); err != nil {
+		t.Fatal(err)
+	}
+	bound, err := unix.Getsockname(fd)
+	if err != nil {
+		t.Fatal(err)
+	}
+	address := fmt.Sprintf("127.0.0.1:%d", bound.(*unix.SockaddrInet4).Port)
+	r := newInterceptCluster(t).start("intercept", "web", "--port", "8080", "--to", address)
+	r.errOut.await(t, "Warning: nothing answers at "+address)
+	if err := unix.Listen(fd, 1); err != nil {
+		t.Fatal(err)
+	}
+	r.errOut.await(t, address+" answers now")
 	r.signals <- os.Interrupt
 	r.await(t, report.ExitOK)
 }
@@ -883,7 +910,7 @@ func TestDownGoesOnAfterAnError(t *testing.T) {
 		"own": {args: []string{"down"}, want: []string{"a1"}},
 		"named": {
 			args: []string{"down", "none", "a1", "a2", "a3", "a4"},
-			want: []string{`Error from server (NotFound): interceptrequests.monitoring.openshift.tpg "none" not found`, `"a1" is forbidden`, `"a3" is forbidden`},
+			want: []string{"namespace shop has no InterceptRequest none", `"a1" is forbidden`, `"a3" is forbidden`},
 		},
 	} {
 		t.Run(name, func(t *testing.T) {

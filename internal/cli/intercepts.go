@@ -10,6 +10,7 @@ import (
 
 	"github.com/spf13/cobra"
 	authenticationv1 "k8s.io/api/authentication/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/duration"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -191,7 +192,12 @@ func namedIntercepts(ctx context.Context, conn *connection, names []string) (fou
 		bounded, cancel := context.WithTimeout(ctx, cleanup)
 		err := conn.client.Get(bounded, client.ObjectKey{Namespace: conn.namespace, Name: name}, &o)
 		cancel()
-		if err != nil {
+		switch {
+		case apierrors.IsNotFound(err) && !apierrors.HasStatusCause(err, metav1.CauseTypeUnexpectedServerResponse): // which says: no such kind
+			failed = append(failed, fmt.Errorf("namespace %s has no InterceptRequest %s: it has ended, or it is in another namespace (-n). To see those of a namespace, run kubectl sonde intercepts",
+				conn.namespace, name))
+			continue
+		case err != nil:
 			failed = append(failed, fmt.Errorf("read InterceptRequest %s: %w", name, err))
 			continue
 		}

@@ -191,6 +191,12 @@ func TestConditionsThatNoRequestMeets(t *testing.T) {
 		"the beginning of methods":     {match: changes{"method": changes{"prefix": "P"}}},
 		"a lower case method":          {match: changes{"method": changes{"exact": "get"}}, want: `match.method: no request has the method "get", because the standard ones are in upper case: write "GET"`},
 		"a mixed case method":          {match: changes{"method": changes{"exact": "Connect"}, "path": changes{"exact": "/"}}, want: `write "CONNECT"`},
+		"a blank in a path":            {match: changes{"path": changes{"exact": "/a b"}}, want: `match.path: no request has blanks there, but "/a b" does: write %20 for a blank, as the request does`},
+		"a blank in a path's prefix":   {match: changes{"path": changes{"prefix": "/a b"}}, want: `write %20`},
+		"a blank in a method":          {match: changes{"method": changes{"exact": "G T"}}, want: `match.method: no request has blanks there, but "G T" does: remove the blanks`},
+		"a blank in a server's name":   {match: changes{"serverName": changes{"exact": "a b"}}, want: `match.serverName: no request has blanks there, but "a b" does: remove the blanks`},
+		"blanks around a header":       {match: changes{"headers": []changes{{"name": "a", "exact": " b"}}}, want: `match.headers: no request has blanks around the value of a header, but " b" of a does: remove them`},
+		"blanks in a header":           {match: changes{"headers": []changes{{"name": "a", "exact": "b c"}}}},
 		"a lower case beginning of it": {match: changes{"method": changes{"prefix": "po"}}, want: `write "PO"`},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -60,7 +60,46 @@ func checkMatch(m *sondev1.InterceptMatch) error {
 	case len(match.Headers) > maxHeaders:
 		return admission.Invalid("match.headers: it has %d conditions, and may have %d: use fewer", len(match.Headers), maxHeaders)
 	}
-	return cmp.Or(checkPath(m), checkMethod(m.Method))
+	return cmp.Or(checkPath(m), checkMethod(m.Method), checkBlanks(m))
+}
+
+// checkBlanks refuses conditions with blanks that no request has: a head of HTTP/1 separates its parts by them.
+func checkBlanks(m *sondev1.InterceptMatch) error {
+	const blanks = " \t\r\n"
+	for _, condition := range []struct {
+		field, advice string
+		match         *sondev1.TextMatch
+	}{
+		{"path", "write %20 for a blank, as the request does", m.Path},
+		{"method", "remove the blanks", m.Method},
+		{"serverName", "remove the blanks", m.ServerName},
+	} {
+		for _, text := range textsOf(condition.match) {
+			if strings.ContainsAny(text, blanks) {
+				return admission.Invalid("match.%s: no request has blanks there, but %q does: %s", condition.field, text, condition.advice)
+			}
+		}
+	}
+	for i := range m.Headers {
+		h := &m.Headers[i]
+		if h.Exact != nil && strings.Trim(*h.Exact, blanks) != *h.Exact {
+			return admission.Invalid("match.headers: no request has blanks around the value of a header, but %q of %s does: remove them", *h.Exact, h.Name)
+		}
+	}
+	return nil
+}
+
+// textsOf returns the value and the prefix that a condition compares with.
+func textsOf(m *sondev1.TextMatch) (texts []string) {
+	if m == nil {
+		return nil
+	}
+	for _, text := range []*string{m.Exact, m.Prefix} {
+		if text != nil {
+			texts = append(texts, *text)
+		}
+	}
+	return texts
 }
 
 // checkPath refuses a path that no request has. The carrier compares the path of "GET http://host/path", too, without scheme and host.

@@ -128,6 +128,20 @@ func (r *Request) match() (*v1alpha1.InterceptMatch, error) {
 	return m, nil
 }
 
+// RepeatedHeader returns the name of a header with two conditions, if all conditions must hold. Few requests repeat a header, so the user
+// may have meant one of them.
+func (r *Request) RepeatedHeader() string {
+	seen := map[string]bool{}
+	for _, h := range r.Headers {
+		name, _, _ := strings.Cut(h, "=")
+		if name = strings.ToLower(name); seen[name] && !r.Any {
+			return name
+		}
+		seen[name] = true
+	}
+	return ""
+}
+
 func (r *Request) headers() (all []v1alpha1.HeaderMatch, err error) {
 	for _, h := range r.Headers {
 		name, value, ok := strings.Cut(h, "=")
@@ -161,7 +175,7 @@ func (r *Request) path() (m *v1alpha1.TextMatch, err error) {
 		}
 	}
 	if _, err := regexp.Compile(r.PathRegex); err != nil {
-		return nil, fmt.Errorf("--path-regex: %w", err)
+		return nil, fmt.Errorf("--path-regex %q: write a regular expression of RE2, like /api/v[0-9]+/.*: %w", r.PathRegex, err)
 	}
 	return m, nil
 }

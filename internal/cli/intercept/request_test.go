@@ -42,7 +42,7 @@ func TestBuild(t *testing.T) {
 			change: func(r *Request) { r.PathRegex = "/v[12]/.*" }, wantTo: "127.0.0.1:3000",
 			wantMatch: &v1alpha1.InterceptMatch{Require: v1alpha1.MatchAll, Path: &v1alpha1.TextMatch{Regex: new("/v[12]/.*")}},
 		},
-		"bad regex": {change: func(r *Request) { r.PathRegex = "(" }, wantErr: "--path-regex: "},
+		"bad regex": {change: func(r *Request) { r.PathRegex = "(" }, wantErr: "write a regular expression of RE2, like /api/v[0-9]+/.*: error parsing regexp: missing closing )"},
 		"two paths": {change: func(r *Request) { r.Path, r.PathPrefix = "/x", "/y" }, wantErr: "exclude each other"},
 		"server name": {
 			change: func(r *Request) { r.ServerName = "Shop.example" }, wantTo: "127.0.0.1:3000",

@@ -176,6 +176,11 @@ func (s *State) observeTunnel(now time.Time) {
 	}
 }
 
+// Unanswered says what to do about an error of the connection to the developer's process.
+func Unanswered(err error) string {
+	return err.Error() + ". Start your process; until then the app answers, if it listens"
+}
+
 // SetRefused keeps why the developer's process took no connection; nil if it took the last one. It reports whether the process had refused
 // the one before.
 func (s *State) SetRefused(err error) (before bool) {
@@ -183,7 +188,7 @@ func (s *State) SetRefused(err error) (before bool) {
 	defer s.mu.Unlock()
 	before, s.refused = s.refused != "", ""
 	if err != nil {
-		s.refused = err.Error()
+		s.refused = Unanswered(err)
 	}
 	return before
 }
@@ -200,6 +205,13 @@ func (s *State) SetEnded(text, final string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.ending, s.ended, s.final = text, true, final
+}
+
+// Refused reports whether the developer's process took no connection when that was last tried.
+func (s *State) Refused() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.refused != ""
 }
 
 // Add adds a Report. It returns how many requests were left out of the Reports since the one before of this Pod.
@@ -248,7 +260,7 @@ func (s *State) View(now time.Time, requests bool) live.View {
 		Status: s.status(), Clock: now.Sub(s.since).Truncate(time.Second).String(), Unit: live.Requests,
 	}
 	passed, overlaps := s.addPods(&v)
-	v.Notes = append(s.problems(), v.Notes...)
+	v.Notes = append(s.problems(requests), v.Notes...)
 	if requests {
 		if passed > 0 {
 			v.Notes = append(v.Notes, requestsText(passed)+" went to the app")
@@ -369,8 +381,8 @@ func (s *State) status() string {
 	return phase
 }
 
-// problems are the messages of conditions that do not hold, and of both ends of the tunnel.
-func (s *State) problems() []string {
+// problems are the messages of conditions that do not hold, and of both ends of the tunnel. screen is View's requests.
+func (s *State) problems(screen bool) []string {
 	if s.final != "" {
 		return []string{s.final}
 	}
@@ -379,21 +391,21 @@ func (s *State) problems() []string {
 	}
 	var notes []string
 	for i := range s.object.Status.Conditions {
-		if m := problem(&s.object.Status.Conditions[i]); m != "" && !slices.Contains(notes, m) {
+		if m := s.problem(&s.object.Status.Conditions[i]); m != "" && !slices.Contains(notes, m) {
 			notes = append(notes, m)
 		}
 	}
 	if s.lost {
 		notes = append(notes, strings.ReplaceAll(s.tunnel.Error(), "\n", ". ")+"; connecting again")
 	}
-	if s.refused != "" {
+	if s.refused != "" && screen { // a log gets a line each time
 		notes = append(notes, s.refused)
 	}
 	return notes
 }
 
 // problem is the message of a condition that does not hold, for the user of this machine. The status is also for others.
-func problem(c *metav1.Condition) string {
+func (s *State) problem(c *metav1.Condition) string {
 	switch {
 	case c.Status == metav1.ConditionTrue:
 		return ""
@@ -403,6 +415,13 @@ func problem(c *metav1.Condition) string {
 		return "this machine does not answer; the app answers requests"
 	case c.Type == v1alpha1.ConditionClientConnected && c.Reason == v1alpha1.ReasonStowawayStarting: // another condition says so
 		return ""
+	}
+	for i := range s.object.Status.Pods { // View adds the messages of the Pods
+		if p := &s.object.Status.Pods[i]; p.Message != "" {
+			if before, _, found := strings.Cut(c.Message, "Pod "+p.Name+": "); found {
+				return strings.TrimSuffix(before, "; ")
+			}
+		}
 	}
 	return c.Message
 }

@@ -115,6 +115,22 @@ func TestSumOfPods(t *testing.T) {
 	}
 }
 
+// TestNotesOfPods: what a Pod waits for is shown once, although the condition quotes it.
+func TestNotesOfPods(t *testing.T) {
+	for message, want := range map[string][]string{
+		"0 of 2 Pods are intercepted; Pod web-1: no room": {"0 of 2 Pods are intercepted", "web-1: no room"},
+		"Pod web-1: no room":                              {"web-1: no room"},
+	} {
+		o := &v1alpha1.InterceptRequest{}
+		o.Status.Pods = []v1alpha1.InterceptPod{{Name: "web-1", UID: "u1", Message: "no room"}, {Name: "web-2", UID: "u2"}}
+		o.Status.Conditions = []metav1.Condition{{Type: v1alpha1.ConditionIntercepted, Status: metav1.ConditionFalse, Message: message}}
+		now := time.Unix(0, 0)
+		if diff := cmp.Diff(want, NewState(o, now).View(now, true).Notes); diff != "" {
+			t.Errorf("%s: notes (-want +got):\n%s", message, diff)
+		}
+	}
+}
+
 // TestNotes: each problem is shown once, and only while it lasts.
 func TestNotes(t *testing.T) {
 	o := &v1alpha1.InterceptRequest{Status: v1alpha1.InterceptRequestStatus{Phase: v1alpha1.InterceptLost}}
@@ -132,7 +148,7 @@ func TestNotes(t *testing.T) {
 	}
 	const waits = "web-1: the carrier is starting"
 	s.SetRefused(errors.New("nothing answers"))
-	want("refused", "paused", "nothing answers", waits)
+	want("refused", "paused", "nothing answers. Start your process; until then the app answers, if it listens", waits)
 	s.SetRefused(nil)
 	want("answered", "paused", waits)
 	s.SetTunnel(errLost)

@@ -96,7 +96,11 @@ func podLine(u Unit, pod Pod) string {
 	if pod.Node != "" {
 		b.WriteString(" on " + pod.Node)
 	}
-	fmt.Fprintf(&b, ": %s, %d %s, %s, %d %s", pod.State, pod.Count, u.Count(), Bytes(pod.Bytes), pod.Lost, u.Lost())
+	counted := u.Count()
+	if pod.Count == 1 {
+		counted = strings.TrimSuffix(counted, "s")
+	}
+	fmt.Fprintf(&b, ": %s, %d %s, %s, %d %s", pod.State, pod.Count, counted, Bytes(pod.Bytes), pod.Lost, u.Lost())
 	return b.String()
 }
 

@@ -29,7 +29,7 @@ func TestPlain(t *testing.T) {
 	v.Pods = []Pod{{Name: "web-1", Node: "n1", State: "Completed", Count: 8, Bytes: 4096, Lost: 1}}
 	p.Show(v)
 	p.Close() // the delayed changes
-	v.Unit, v.Pods[0].Count = Events, 9
+	v.Unit, v.Pods[0].Count = Events, 1
 	p.Show(v)
 	p.Close()
 
@@ -40,7 +40,7 @@ func TestPlain(t *testing.T) {
 2026-03-01T12:00:02Z web-1 on n1: Capturing, 7 packets, 2.0 KiB, 0 dropped
 2026-03-01T12:00:02Z Stopping
 2026-03-01T12:00:02Z web-1 on n1: Completed, 8 packets, 4.0 KiB, 1 dropped
-2026-03-01T12:00:02Z web-1 on n1: Completed, 9 events, 4.0 KiB, 1 lost
+2026-03-01T12:00:02Z web-1 on n1: Completed, 1 event, 4.0 KiB, 1 lost
 `
 	if diff := cmp.Diff(want, out.String()); diff != "" {
 		t.Errorf("lines (-want +got):\n%s", diff)
