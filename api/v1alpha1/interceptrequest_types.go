@@ -269,8 +269,8 @@ type InterceptPod struct {
 	// +optional
 	// +kubebuilder:validation:MaxLength=63
 	Job string `json:"job,omitempty"`
-	// active reports that new connections to the port go to the carrier. They still do for gracePeriod after the client was lost.
-	// After the end of the intercept it is false.
+	// active reports that new connections to the port go to the carrier, for this request's client. They still do for gracePeriod after
+	// the client was lost. After the end of the intercept it is false.
 	// +optional
 	Active bool `json:"active,omitempty"`
 	// message says why the Pod is not intercepted.

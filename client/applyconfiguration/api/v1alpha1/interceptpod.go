@@ -16,8 +16,8 @@ type InterceptPodApplyConfiguration struct {
 	// job is the Job of the Pod's carrier, in the operator's namespace. All InterceptRequests of the Pod share it, and it is deleted
 	// with the last of them.
 	Job *string `json:"job,omitempty"`
-	// active reports that new connections to the port go to the carrier. They still do for gracePeriod after the client was lost.
-	// After the end of the intercept it is false.
+	// active reports that new connections to the port go to the carrier, for this request's client. They still do for gracePeriod after
+	// the client was lost. After the end of the intercept it is false.
 	Active *bool `json:"active,omitempty"`
 	// message says why the Pod is not intercepted.
 	Message                             *string `json:"message,omitempty"`
