@@ -13,6 +13,7 @@ import (
 
 	"github.com/sonde-operator/sonde/agents/memory"
 	"github.com/sonde-operator/sonde/internal/restriction"
+	"github.com/sonde-operator/sonde/internal/wire/handover"
 	"github.com/sonde-operator/sonde/internal/wire/tunnel"
 )
 
@@ -77,10 +78,15 @@ type Carrier struct {
 	// short: memory is short, so the app gets new connections. excess is memory.Excess, but for tests.
 	short  atomic.Bool
 	excess func() int
-	mu     sync.Mutex
-	conns  map[*conn]struct{}
-	closed bool
-	wg     sync.WaitGroup
+	// sockets in bytes is handover.SocketMemory, but for tests. crowded says that they held too much at the last check. measureAt is when
+	// the next one is due. Of the goroutine of relieve.
+	sockets   atomic.Int64
+	crowded   bool
+	measureAt time.Time
+	mu        sync.Mutex
+	conns     map[*conn]struct{}
+	closed    bool
+	wg        sync.WaitGroup
 }
 
 // errOpenerGone ends the carrier: without the opener nothing is redirected.
@@ -105,6 +111,7 @@ func Run(ctx context.Context, cfg *Config) error {
 
 func newCarrier(cfg *Config, pod Pod) *Carrier {
 	c := &Carrier{cfg: cfg, pod: pod, kick: make(chan struct{}, 1), conns: map[*conn]struct{}{}, excess: memory.Excess}
+	c.sockets.Store(handover.SocketMemory)
 	c.steerer = newSteerer(pod.Steer, cfg.Log)
 	c.steerer.listens = pod.Listens
 	c.routing.Store(&routing{})
@@ -232,6 +239,8 @@ func (c *Carrier) start(down *net.TCPConn) {
 		_ = down.Close()
 		return
 	}
+	one.buffers = bufferSize(n)
+	setBuffers(down, one.buffers)
 	c.wg.Go(func() {
 		defer c.ended(one)
 		one.serve()

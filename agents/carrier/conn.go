@@ -3,6 +3,7 @@ package carrier
 import (
 	"net"
 	"net/netip"
+	"os"
 	"sync"
 	"time"
 
@@ -20,6 +21,10 @@ type conn struct {
 	to netip.AddrPort
 	// wg has the goroutines that read upstreams.
 	wg sync.WaitGroup
+	// buffers is the bufferSize of its sockets. It does not change: a buffer that shrinks under a transfer makes the kernel drop bytes.
+	buffers int
+	// counted bytes at the last call of moved, which uses it alone.
+	counted int64
 
 	// Of the goroutine that reads the peer.
 	in       buffer
@@ -44,8 +49,10 @@ type conn struct {
 	// discard: further bytes of the peer are thrown away.
 	discard bool
 	// noMore: the peer has ended its direction.
-	noMore   bool
-	closed   bool
+	noMore bool
+	closed bool
+	// leaving is the accepted socket of a closed connection whose peer has not taken all; else nil.
+	leaving  *os.File
 	exchange exchange
 }
 
@@ -93,6 +100,10 @@ func (c *conn) close(abort bool) {
 	app, client := c.app, c.client
 	// got: the client has got all that there is for it.
 	got := c.noMore || c.raw != client && (c.exchange.up != client || c.exchange.asked)
+	if !abort {
+		c.keepUntaken()
+	}
+	leaving := c.leaving
 	c.settled.Broadcast()
 	c.mu.Unlock()
 	if abort {
@@ -102,6 +113,9 @@ func (c *conn) close(abort bool) {
 		}
 	}
 	_ = c.down.Close()
+	if leaving != nil {
+		shutdown(leaving)
+	}
 	if app != nil {
 		_ = app.Close()
 	}
@@ -151,6 +165,7 @@ func (c *conn) adopt(up *upstream, pinned bool) bool {
 	}
 	if up.app() {
 		c.app = up
+		setBuffers(up.tcp, c.buffers)
 	} else {
 		c.client = up
 	}

@@ -27,6 +27,7 @@ func (c *conn) serve() {
 		c.wg.Wait()
 		c.close(false)
 		c.in.free()
+		c.taken()
 	}()
 	p := c.routes()
 	for _, r := range p.all {

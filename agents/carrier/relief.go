@@ -2,7 +2,6 @@ package carrier
 
 import (
 	"context"
-	"net"
 	"runtime"
 	"time"
 
@@ -26,7 +25,13 @@ func (c *Carrier) relieve(ctx context.Context) {
 }
 
 func (c *Carrier) relieveAt(now time.Time, excess int) {
-	short := excess > 0
+	var holds [sides]int
+	var holding []*conn
+	if !now.Before(c.measureAt) {
+		holds, holding, c.crowded = c.crowding(int(c.sockets.Load()))
+		c.measureAt = now.Add(memory.CheckInterval * time.Duration(len(c.all())/measuredAtOnce))
+	}
+	short := excess > 0 || c.crowded
 	was := c.short.Swap(short)
 	worst := memory.Worst(c.waiting(now), excess)
 	switch {
@@ -34,8 +39,15 @@ func (c *Carrier) relieveAt(now time.Time, excess int) {
 		c.cfg.Log.Info("Memory is not short any more")
 		c.maybeRoom(len(c.all()))
 	case short && c.steerer.setFull(true):
-		c.cfg.Log.Warn("Memory is short; the app gets new connections")
+		c.cfg.Log.Warn("Memory is short; the app gets new connections", "heap", excess > 0, "sockets", c.crowded)
 		c.kickSteerer()
+	}
+	if len(holding) > 0 {
+		c.cfg.Log.Warn("Ending connections that are slow, because their sockets hold too much memory",
+			"connections", len(holding), "acceptedBytes", holds[sideAccepted], "appBytes", holds[sideApp])
+		for _, one := range holding {
+			one.end()
+		}
 	}
 	if len(worst) > 0 {
 		c.cfg.Log.Warn("Ending connections that are not read, because memory is short", "connections", len(worst))
@@ -61,7 +73,7 @@ func (c *Carrier) waiting(now time.Time) []memory.Waiter[*conn] {
 		if w.Waits <= memory.CheckInterval {
 			continue
 		}
-		peer, _, _ := net.SplitHostPort(one.down.RemoteAddr().String())
+		peer := one.peer()
 		byPeer[peer] = append(byPeer[peer], w)
 		if len(byPeer[peer]) > len(byPeer[most]) {
 			most = peer

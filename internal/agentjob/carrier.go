@@ -32,8 +32,10 @@ const (
 	carrierKept = time.Hour
 	// carrierPrefix bounds the beginning of a carrier's name in bytes. It leaves room for a part of the Pod's UID.
 	carrierPrefix = 40
-	openerMemory  = 96 * mi
-	carrierMemory = 192 * mi
+	// openerHeap and carrierHeap are the limits of memory without room for sockets. GOMEMLIMIT is a part of them, so that the Go heap
+	// leaves the sockets their room.
+	openerHeap  = 96 * mi
+	carrierHeap = 192 * mi
 	// socketDir is the volume in which the opener's socket is, and socketPath is the socket.
 	socketDir  = "/control"
 	socketPath = socketDir + "/opener.sock"
@@ -111,14 +113,14 @@ func opener(o Options, p CarrierPlan) corev1.Container {
 		Command: []string{"/agent"}, Args: []string{
 			"opener", "--pod-uid", string(p.Pod.UID), "--pod-name", p.Pod.Name, "--carrier-user", strconv.FormatInt(p.User, 10), "--socket", socketPath,
 		},
-		Env:             []corev1.EnvVar{{Name: "GOMEMLIMIT", Value: strconv.Itoa(openerMemory * 3 / 4)}},
+		Env:             []corev1.EnvVar{{Name: "GOMEMLIMIT", Value: strconv.Itoa(openerHeap * 3 / 4)}},
 		SecurityContext: probeSecurity(o.Privilege, false),
 		// "started" in the Pod's status means that the program is attached.
 		StartupProbe: &corev1.Probe{
 			ProbeHandler:  corev1.ProbeHandler{Exec: &corev1.ExecAction{Command: []string{"/agent", "ready", "--file", socketPath + ".ready"}}},
 			PeriodSeconds: 1, FailureThreshold: 120, TimeoutSeconds: 5,
 		},
-		Resources:                agentResources("20m", 24*mi, openerMemory),
+		Resources:                agentResources("20m", 24*mi, openerHeap+handover.SocketMemory),
 		TerminationMessagePolicy: corev1.TerminationMessageFallbackToLogsOnError,
 		VolumeMounts:             []corev1.VolumeMount{{Name: volumeControl, MountPath: socketDir}},
 	}
@@ -132,14 +134,14 @@ func carrier(o Options, p CarrierPlan) corev1.Container {
 			"carrier", "--socket", socketPath, "--stowaway", p.Stowaway.String(), "--stowaway-key", string(p.StowawayKey),
 			"--identity", identityDir + "/" + SecretIdentity, "--identity-key", string(p.Key), "--pod-uid", string(p.Pod.UID), "--pod", naming.Owner(p.Pod),
 		},
-		Env: []corev1.EnvVar{{Name: "GOMEMLIMIT", Value: strconv.Itoa(carrierMemory * 3 / 4)}},
+		Env: []corev1.EnvVar{{Name: "GOMEMLIMIT", Value: strconv.Itoa(carrierHeap * 3 / 4)}},
 		SecurityContext: &corev1.SecurityContext{
 			RunAsNonRoot: new(true), RunAsUser: new(p.User), RunAsGroup: new(p.User),
 			AllowPrivilegeEscalation: new(false), ReadOnlyRootFilesystem: new(true),
 			Capabilities:   &corev1.Capabilities{Drop: []corev1.Capability{"ALL"}},
 			SeccompProfile: &corev1.SeccompProfile{Type: corev1.SeccompProfileTypeRuntimeDefault},
 		},
-		Resources:                agentResources("20m", 24*mi, carrierMemory),
+		Resources:                agentResources("20m", 24*mi, carrierHeap+handover.SocketMemory),
 		TerminationMessagePolicy: corev1.TerminationMessageFallbackToLogsOnError,
 		VolumeMounts: []corev1.VolumeMount{
 			{Name: volumeControl, MountPath: socketDir}, {Name: volumeTLS, MountPath: identityDir, ReadOnly: true},

@@ -14,6 +14,11 @@ import (
 // DrainTime is how long an opener serves its carrier after SIGTERM. The carrier drains its connections for 5 s.
 const DrainTime = 6 * time.Second
 
+// SocketMemory in bytes is the room that each of the two containers has for the buffers of TCP connections. With cgroup v2 the kernel
+// counts a socket for the container that made it: the carrier accepts the connections of peers, and the opener makes those to the app. The
+// carrier ends connections when the sockets of one container hold more than half of it.
+const SocketMemory = 256 << 20
+
 // Reason why an opener has ended.
 type Reason string
 

@@ -1,0 +1,254 @@
+package carrier
+
+import (
+	"errors"
+	"math/bits"
+	"net"
+	"os"
+	"slices"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/sonde-operator/sonde/agents/memory"
+)
+
+const (
+	// fewConnections keep the sizes of buffers that the kernel chooses (tcp_wmem, tcp_rmem): up to 4 MiB for sending and, on most kernels, 6
+	// MiB for receiving.
+	fewConnections = 16
+	// allBuffers in bytes is for the buffers of all connections in one direction, and minBuffer for those of one connection at least.
+	allBuffers, minBuffer = 96 << 20, 64 << 10
+	// measuredAtOnce bounds how many connections are measured in a memory.CheckInterval. More are measured less often: a system call for
+	// each socket would take a part of a CPU, and many connections have small buffers.
+	measuredAtOnce = 1024
+	// largeHolder in bytes: sockets that hold less are not worth an end. DefaultConnections of them hold less than half of
+	// handover.SocketMemory.
+	largeHolder = 16 << 10
+)
+
+// bufferSize returns the bytes that a buffer of one of n connections may take in one direction, or 0 if the kernel chooses. It is about
+// allBuffers / n. It halves when n doubles, so that few changes of n change it.
+func bufferSize(n int) int {
+	if n <= fewConnections {
+		return 0
+	}
+	return max(minBuffer, allBuffers>>bits.Len(uint(n-1)))
+}
+
+// setBuffers bounds both buffers of a socket to a bufferSize. The kernel cuts it to twice net.core.wmem_max and rmem_max, on most kernels
+// 416 KiB. Errors mean that the connection has ended.
+func setBuffers(s *net.TCPConn, size int) {
+	if size == 0 {
+		return
+	}
+	_ = s.SetReadBuffer(size / 2) // the kernel doubles it
+	_ = s.SetWriteBuffer(size / 2)
+}
+
+// control calls do with a socket's descriptor. The error says that the socket is closed, or is do's.
+func control(s syscall.Conn, do func(fd int) error) error {
+	raw, err := s.SyscallConn()
+	if err != nil {
+		return err
+	}
+	var result error
+	err = raw.Control(func(fd uintptr) { result = do(int(fd)) })
+	return errors.Join(err, result)
+}
+
+// socketHolds is what the kernel holds for a socket, in bytes. all is what it counts for the container; unread and unsent are parts of it.
+type socketHolds struct{ all, unread, unsent int }
+
+// holdsOf asks the kernel (SO_MEMINFO; the fields are in include/uapi/linux/sock_diag.h). A closed socket holds nothing.
+func holdsOf(s syscall.Conn) (h socketHolds) {
+	_ = control(s, func(fd int) error {
+		// The first eight numbers. Package unix has no function for this option, but one for another option of the same form.
+		v, err := unix.GetsockoptICMPv6Filter(fd, unix.SOL_SOCKET, unix.SO_MEMINFO)
+		if err != nil {
+			return err
+		}
+		h.unread, h.unsent = int(v.Data[unix.SK_MEMINFO_RMEM_ALLOC]), int(v.Data[unix.SK_MEMINFO_WMEM_QUEUED])
+		h.all = h.unread + h.unsent + int(int32(v.Data[unix.SK_MEMINFO_FWD_ALLOC])) // may be negative for a moment
+		return nil
+	})
+	return h
+}
+
+// Sides of a connection. The kernel counts the sockets of a side for the container that made them.
+const (
+	sideAccepted = iota // the carrier's container
+	sideApp             // the opener's container
+	sides
+)
+
+// holder is a connection, what its sockets hold on each side, and what it has moved since the last check, in bytes.
+type holder struct {
+	of    *conn
+	holds [sides]int
+	moved int64
+}
+
+func (c *conn) holder() holder {
+	c.mu.Lock()
+	app := c.app
+	c.mu.Unlock()
+	h := holder{of: c}
+	h.holds[sideAccepted] = holdsOf(c.accepted()).all
+	if app != nil {
+		h.holds[sideApp] = holdsOf(app.tcp).all
+	}
+	return h
+}
+
+// accepted returns the accepted socket, also while the connection is closed and the peer has not taken all.
+func (c *conn) accepted() syscall.Conn {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.leaving != nil {
+		return c.leaving
+	}
+	return c.down
+}
+
+// moved returns the bytes that the peer took and sent since the last call, or since the connection began. The kernel counts them, also
+// those that it copies itself. Only relieve calls it.
+func (c *conn) moved() int64 {
+	before := c.counted
+	_ = control(c.accepted(), func(fd int) error {
+		info, err := unix.GetsockoptTCPInfo(fd, unix.IPPROTO_TCP, unix.TCP_INFO)
+		if err == nil {
+			c.counted = int64(info.Bytes_acked + info.Bytes_received)
+		}
+		return err
+	})
+	return c.counted - before
+}
+
+// measure returns what all sockets hold in bytes, and the connections with a socket that holds largeHolder.
+func (c *Carrier) measure() (sums [sides]int, large []holder) {
+	for _, one := range c.all() {
+		h := one.holder()
+		for side, n := range h.holds {
+			sums[side] += n
+		}
+		if slices.Max(h.holds[:]) >= largeHolder {
+			large = append(large, h)
+		}
+	}
+	return sums, large
+}
+
+// crowding returns what the sockets of each side hold, in bytes. If that is more than half of room, also in bytes, short is true, and worst
+// has the connections that are to end.
+//
+// From a quarter of room on, each check counts what the connections move. Below it counts nothing, so the first count may be all that
+// a connection has moved since it began: little for one that was opened to hold memory.
+func (c *Carrier) crowding(room int) (sums [sides]int, worst []*conn, short bool) {
+	sums, large := c.measure()
+	if slices.Max(sums[:]) <= room/4 {
+		return sums, nil, false
+	}
+	for i := range large {
+		large[i].moved = large[i].of.moved()
+	}
+	for side, sum := range sums {
+		if excess := sum - room/2; excess > 0 {
+			short = true
+			worst = append(worst, worstOf(large, side, excess)...)
+		}
+	}
+	return sums, worst, short
+}
+
+// worstOf returns the connections that are to end to free some bytes of a side: those of the peer whose sockets hold the most there, the
+// slowest first.
+func worstOf(large []holder, side, free int) []*conn {
+	byPeer, total, most := map[string][]memory.Waiter[*conn]{}, map[string]int{}, ""
+	for _, h := range large {
+		if h.holds[side] < largeHolder {
+			continue
+		}
+		peer := h.of.peer()
+		byPeer[peer] = append(byPeer[peer], memory.Waiter[*conn]{Of: h.of, Holds: h.holds[side], Moved: h.moved})
+		total[peer] += h.holds[side]
+		if total[peer] > total[most] {
+			most = peer
+		}
+	}
+	return memory.Worst(byPeer[most], free)
+}
+
+// peer returns the address of the peer without its port.
+func (c *conn) peer() string {
+	host, _, _ := net.SplitHostPort(c.down.RemoteAddr().String())
+	return host
+}
+
+// keepUntaken keeps the accepted socket by a second descriptor if it is about to be closed and the peer has not taken all. The kernel would
+// keep the bytes of a closed socket, for this container, as long as the peer likes, and relieve would not know of them. If there are unread
+// bytes, close throws all away and resets. The caller holds mu.
+func (c *conn) keepUntaken() {
+	if h := holdsOf(c.down); h.unsent == 0 || h.unread > 0 {
+		return
+	}
+	if f, err := c.down.File(); err == nil {
+		c.leaving = f
+	}
+}
+
+// shutdown ends both directions of a kept socket. To the peer it looks like close.
+func shutdown(f *os.File) {
+	_ = control(f, func(fd int) error { return unix.Shutdown(fd, unix.SHUT_RDWR) }) // fails if the peer has gone
+}
+
+// stuckTime is how long a peer may take nothing of what is left in a closed connection. Then the kernel gets it, which resets it in the end.
+const stuckTime = time.Minute
+
+// taken waits until the peer of a closed connection has taken all, takes nothing any more, or has gone, or the carrier ends.
+func (c *conn) taken() {
+	c.mu.Lock()
+	f := c.leaving
+	c.mu.Unlock()
+	if f == nil {
+		return
+	}
+	defer f.Close()
+	left, since := 0, time.Now()
+	for pause := time.Millisecond; ; pause = min(2*pause, memory.CheckInterval) {
+		unsent := holdsOf(f).unsent
+		switch {
+		case unsent == 0:
+			return
+		case unsent != left:
+			left, since = unsent, time.Now()
+		case time.Since(since) > stuckTime:
+			return
+		}
+		select {
+		case <-c.carrier.ctx.Done():
+			return
+		case <-time.After(pause):
+		}
+	}
+}
+
+// end resets the connection and frees what its sockets hold, also if it is closed and the peer has not taken all.
+func (c *conn) end() {
+	c.close(true)
+	c.mu.Lock()
+	f := c.leaving
+	c.mu.Unlock()
+	if f != nil {
+		reset(f)
+	}
+}
+
+// reset closes a socket that takes part in no transfer any more.
+func reset(f *os.File) {
+	_ = control(f, func(fd int) error {
+		return unix.SetsockoptLinger(fd, unix.SOL_SOCKET, unix.SO_LINGER, &unix.Linger{Onoff: 1})
+	})
+	_ = f.Close()
+}
