@@ -11,9 +11,9 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/sonde-operator/sonde/agents/memory"
 	"github.com/sonde-operator/sonde/internal/restriction"
 	"github.com/sonde-operator/sonde/internal/wire/handover"
+	"github.com/sonde-operator/sonde/internal/wire/memory"
 	"github.com/sonde-operator/sonde/internal/wire/tunnel"
 )
 

@@ -5,7 +5,7 @@ import (
 	"runtime"
 	"time"
 
-	"github.com/sonde-operator/sonde/agents/memory"
+	"github.com/sonde-operator/sonde/internal/wire/memory"
 	"github.com/sonde-operator/sonde/internal/wire/tunnel"
 )
 

@@ -11,7 +11,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/sonde-operator/sonde/agents/memory"
+	"github.com/sonde-operator/sonde/internal/wire/memory"
 )
 
 const (

@@ -6,7 +6,7 @@ import (
 	"net"
 	"time"
 
-	"github.com/sonde-operator/sonde/agents/memory"
+	"github.com/sonde-operator/sonde/internal/wire/memory"
 	"github.com/sonde-operator/sonde/internal/wire/tunnel"
 )
 

@@ -9,7 +9,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/sonde-operator/sonde/agents/memory"
+	"github.com/sonde-operator/sonde/internal/wire/memory"
 	"github.com/sonde-operator/sonde/internal/wire/tunnel"
 )
 

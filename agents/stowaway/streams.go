@@ -13,7 +13,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/sonde-operator/sonde/agents/memory"
+	"github.com/sonde-operator/sonde/internal/wire/memory"
 	"github.com/sonde-operator/sonde/internal/wire/tunnel"
 )
 

@@ -168,6 +168,7 @@ func (i *runningIntercept) run(ctx context.Context) error {
 	i.display = p.display(watched{p.streams.ErrOut, func() { p.interrupts.deliver() }})
 	i.local = &intercept.Local{
 		Route: string(i.object.UID), Address: intercept.Address(i.object), OnReport: i.report, OnDial: i.dialed, TrafficOf: i.state.TrafficOf,
+		OnCut: i.state.AddCut,
 	}
 	var parts sync.WaitGroup
 	err := i.follow(ctx, &parts)
@@ -261,6 +262,7 @@ func (i *runningIntercept) follow(ctx context.Context, parts *sync.WaitGroup) er
 		case <-ctx.Done():
 		}
 	})
+	parts.Go(func() { i.local.Relieve(ctx) })
 	parts.Go(func() { i.keepShowing(ctx) })
 	select {
 	case <-i.interrupted:

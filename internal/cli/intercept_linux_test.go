@@ -20,6 +20,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 
@@ -501,6 +502,83 @@ func TestIntercept(t *testing.T) {
 	if m.Require != v1alpha1.MatchAny || m.Headers[0].Name != "x-user" || *m.Headers[0].Exact != "alice" || *m.Path.Prefix != "/api" {
 		t.Errorf("match %+v", m)
 	}
+}
+
+// TestInterceptUnread: callers do not fill this machine's memory with requests that its process does not read. The user is told.
+func TestInterceptUnread(t *testing.T) {
+	c := newInterceptCluster(t)
+	const reads, streams = "read", 256<<20/int(tunnel.Far) + 3
+	// The kernel holds less than 100 KiB of what is not read, and not some 4 MiB.
+	small := net.ListenConfig{Control: func(_, _ string, raw syscall.RawConn) error {
+		var err error
+		cerr := raw.Control(func(fd uintptr) {
+			err = errors.Join(syscall.SetsockoptInt(int(fd), syscall.IPPROTO_TCP, syscall.TCP_MAXSEG, 536), syscall.SetsockoptInt(int(fd), syscall.SOL_SOCKET, syscall.SO_RCVBUF, 4<<10))
+		})
+		return errors.Join(cerr, err)
+	}}
+	l, err := small.Listen(t.Context(), "tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	done := make(chan struct{})
+	defer close(done)
+	go func() {
+		for {
+			conn, err := l.Accept()
+			if err != nil {
+				return
+			}
+			go func() {
+				defer conn.Close()
+				first := make([]byte, len(reads))
+				if _, err := io.ReadFull(conn, first); err == nil && string(first) == reads {
+					_, _ = io.Copy(conn, io.MultiReader(strings.NewReader("laptop "), conn))
+					return
+				}
+				<-done
+			}()
+		}
+	}()
+	r := c.start("intercept", "deploy/web", "--port", "8080", "--to", l.Addr().String())
+	r.errOut.await(t, "web-1 on n1: Active")
+	carrier := c.peer(c.carrier)
+	if got := c.say(carrier, reads+"before"); got != "laptop before" {
+		t.Errorf("read %q", got)
+	}
+	cut, ended := make(chan error, streams), []error{}
+	for range streams {
+		s, err := carrier.Open(t.Context(), tunnel.PathOpen+"uid-1", nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer s.Close()
+		go func() { _, _ = s.Write(make([]byte, 512<<10)) }()
+		go func() {
+			_, err := io.Copy(io.Discard, s)
+			cut <- err
+		}()
+	}
+	for late := time.After(time.Minute); len(ended) < 3; {
+		select {
+		case err := <-cut:
+			ended = append(ended, err)
+		case <-late:
+			t.Fatalf("%d requests are cut, want 3\n%s", len(ended), r.errOut)
+		}
+	}
+	if slices.Contains(ended, nil) {
+		t.Error("a request that was cut has a whole answer")
+	}
+	r.errOut.await(t, "because the process at "+l.Addr().String()+" does not read in time")
+	if got := c.say(carrier, reads+"after"); got != "laptop after" {
+		t.Errorf("read %q", got)
+	}
+	if n := len(cut); n > streams/2 {
+		t.Errorf("%d further requests are cut", n)
+	}
+	r.signals <- os.Interrupt
+	r.await(t, report.ExitOK)
 }
 
 func TestInterceptEnds(t *testing.T) {

@@ -33,8 +33,13 @@ type Local struct {
 	OnDial func(error)
 	// TrafficOf returns the counts of a Pod, namespace/name.
 	TrafficOf func(pod string) *Traffic
+	// OnCut is called with how many streams Relieve has just cut. Relieve waits until it returns.
+	OnCut func(streams int)
 
 	reading sync.Mutex // of a stream of reports
+
+	mu   sync.Mutex
+	held map[*held]struct{}
 }
 
 // Handler returns what answers Stowaway.
@@ -64,7 +69,7 @@ func (l *Local) open(w http.ResponseWriter, r *http.Request) {
 		_ = conn.SetLinger(0) // the stream was cut, so the process must not see a regular end
 		return
 	}
-	_, _, _ = tunnel.Join(&counted{Duplex: stream, traffic: traffic}, conn) // the other side sees a stream that was cut
+	_, _, _ = tunnel.Join(&counted{Duplex: l.hold(stream, conn), traffic: traffic}, conn) // the other side sees a stream that was cut
 }
 
 func (l *Local) dial(ctx context.Context) (*net.TCPConn, error) {

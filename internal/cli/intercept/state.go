@@ -48,6 +48,9 @@ type State struct {
 	tunnelSince, connectedSince time.Time
 	lost                        bool
 	refused                     string
+	// cut requests, and how many of them a log has had at cutLogged.
+	cut, inLog int
+	cutLogged  time.Time
 	// ending is shown in place of the phase, and final in place of all messages after the end.
 	ending string
 	ended  bool
@@ -56,6 +59,9 @@ type State struct {
 
 // shownLoss is how long the tunnel is not connected before that is shown: it connects again at once, unless the intercept has ended.
 const shownLoss = time.Second
+
+// cutInterval is the shortest time between two lines of a log about requests that were cut.
+const cutInterval = 10 * time.Second
 
 // NewState returns the state of a request that was created at that time.
 func NewState(o *v1alpha1.InterceptRequest, now time.Time) *State {
@@ -193,6 +199,13 @@ func (s *State) SetRefused(err error) (before bool) {
 	return before
 }
 
+// AddCut adds requests that this machine has cut, because the developer's process does not read them.
+func (s *State) AddCut(requests int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.cut += requests
+}
+
 // SetEnding shows that the intercept is about to end.
 func (s *State) SetEnding(text string) {
 	s.mu.Lock()
@@ -261,6 +274,10 @@ func (s *State) View(now time.Time, requests bool) live.View {
 	}
 	passed, overlaps := s.addPods(&v)
 	v.Notes = append(s.problems(requests), v.Notes...)
+	if n := s.shownCut(now, !requests); n > 0 {
+		v.Notes = append(v.Notes, fmt.Sprintf("cut: %s, because the process at %s does not read in time, and more than %d MiB would wait for it here",
+			requestsText(uint64(n)), Address(o), maxUnread>>20))
+	}
 	if requests {
 		if passed > 0 {
 			v.Notes = append(v.Notes, requestsText(passed)+" went to the app")
@@ -288,6 +305,17 @@ func (s *State) View(now time.Time, requests bool) live.View {
 		v.Notes = append(v.Notes, "Requests matched, but an older InterceptRequest took them")
 	}
 	return v
+}
+
+// shownCut returns how many requests were cut. A log has a line for each number, so it gets a new one only now and then, and at the end.
+func (s *State) shownCut(now time.Time, log bool) int {
+	if !log {
+		return s.cut
+	}
+	if s.cut > s.inLog && (s.ended || now.Sub(s.cutLogged) >= cutInterval) {
+		s.inLog, s.cutLogged = s.cut, now
+	}
+	return s.inLog
 }
 
 // addPods adds the Pods and their messages. It returns how many requests went to the app, and how many another intercept took.

@@ -184,6 +184,44 @@ func TestNotes(t *testing.T) {
 	want("Pods with the same message", "2 Pods: full", "web-2: slow")
 }
 
+// TestCutNotes: a terminal shows how many requests were cut. A log has a line now and then, and the number at the end.
+func TestCutNotes(t *testing.T) {
+	o := &v1alpha1.InterceptRequest{Spec: v1alpha1.InterceptRequestSpec{DestinationIP: "127.0.0.1", DestinationPort: 8080}}
+	o.Status.Phase = v1alpha1.InterceptActive
+	now := time.Unix(0, 0)
+	s := NewState(o, now)
+	want := func(step string, terminal bool, n string) {
+		t.Helper()
+		var want []string
+		if n != "" {
+			want = []string{"cut: " + n + ", because the process at 127.0.0.1:8080 does not read in time, and more than 256 MiB would wait for it here"}
+		}
+		var got []string
+		for _, note := range s.View(now, terminal).Notes {
+			if strings.HasPrefix(note, "cut: ") {
+				got = append(got, note)
+			}
+		}
+		if diff := cmp.Diff(want, got); diff != "" {
+			t.Errorf("%s: notes (-want +got):\n%s", step, diff)
+		}
+	}
+	want("none", false, "")
+	want("none", true, "")
+	s.AddCut(1)
+	want("the first", true, "1 request")
+	want("the first in a log", false, "1 request")
+	s.AddCut(2)
+	want("three", true, "3 requests")
+	want("three, too early for a log", false, "1 request")
+	now = now.Add(cutInterval)
+	want("three in a log", false, "3 requests")
+	s.AddCut(1)
+	s.SetEnded("Ended", "")
+	want("four at the end", true, "4 requests")
+	want("four at the end of a log", false, "4 requests")
+}
+
 // TestLostTunnel: while this machine is not connected, nothing is shown as active, although the status may not say so yet.
 func TestLostTunnel(t *testing.T) {
 	o := &v1alpha1.InterceptRequest{Status: v1alpha1.InterceptRequestStatus{Phase: v1alpha1.InterceptActive}}
