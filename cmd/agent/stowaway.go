@@ -48,10 +48,10 @@ func runStowaway(ctx context.Context, args []string, log *slog.Logger) (int, err
 		return 1, fmt.Errorf("the Secret has key %s, but the Deployment expects %s: the Secret is older or newer than this Pod, and is read again", cfg.Identity.Key, *key)
 	}
 	cfg.ListenClients = func(ctx context.Context) (net.Listener, error) {
-		return (&net.ListenConfig{}).Listen(ctx, "tcp", *clients)
+		return stowaway.Listen(ctx, *clients)
 	}
 	cfg.ListenPeers = func(ctx context.Context) (net.Listener, error) {
-		return (&net.ListenConfig{}).Listen(ctx, "tcp", *peers)
+		return stowaway.Listen(ctx, *peers)
 	}
 	return 0, stowaway.Run(ctx, &cfg)
 }

@@ -28,7 +28,10 @@ const (
 const ComponentStowaway = "stowaway"
 
 const (
-	stowawayMemory  = 256 * mi
+	// stowawayHeap is the limit of memory without room for sockets. GOMEMLIMIT is a part of it.
+	stowawayHeap = 256 * mi
+	// stowawaySockets is room for 1,024 connections whose other sides take nothing. A namespace has 50 InterceptRequests at most.
+	stowawaySockets = 256 * mi
 	stowawayRequest = 32 * mi
 )
 
@@ -68,7 +71,7 @@ func StowawayService(o Options, owners []*metaac.OwnerReferenceApplyConfiguratio
 func Stowaway(o Options, owners []*metaac.OwnerReferenceApplyConfiguration, key, managerKey tunnel.PublicKey) *appsac.DeploymentApplyConfiguration {
 	container := coreac.Container().WithName("stowaway").WithImage(o.Image).WithImagePullPolicy(corev1.PullIfNotPresent).
 		WithCommand("/agent").WithArgs("stowaway", "--identity", identityDir+"/"+SecretStowaway, "--identity-key", string(key), "--manager-key", string(managerKey)).
-		WithEnv(coreac.EnvVar().WithName("GOMEMLIMIT").WithValue(strconv.Itoa(stowawayMemory*3/4))).
+		WithEnv(coreac.EnvVar().WithName("GOMEMLIMIT").WithValue(strconv.Itoa(stowawayHeap*3/4))).
 		WithPorts(
 			coreac.ContainerPort().WithName(tunnel.ClientPortName).WithContainerPort(tunnel.ClientPort),
 			coreac.ContainerPort().WithName(tunnel.PeerPortName).WithContainerPort(tunnel.PeerPort),
@@ -83,7 +86,7 @@ func Stowaway(o Options, owners []*metaac.OwnerReferenceApplyConfiguration, key,
 			WithSeccompProfile(coreac.SeccompProfile().WithType(corev1.SeccompProfileTypeRuntimeDefault))).
 		WithResources(coreac.ResourceRequirements().
 			WithRequests(corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("20m"), corev1.ResourceMemory: *resource.NewQuantity(stowawayRequest, resource.BinarySI)}).
-			WithLimits(corev1.ResourceList{corev1.ResourceMemory: *resource.NewQuantity(stowawayMemory, resource.BinarySI)})).
+			WithLimits(corev1.ResourceList{corev1.ResourceMemory: *resource.NewQuantity(stowawayHeap+stowawaySockets, resource.BinarySI)})).
 		WithVolumeMounts(coreac.VolumeMount().WithName(volumeTLS).WithMountPath(identityDir).WithReadOnly(true)).
 		WithTerminationMessagePolicy(corev1.TerminationMessageFallbackToLogsOnError)
 	template := coreac.PodTemplateSpec().WithLabels(stowawayLabels()).
