@@ -1,7 +1,9 @@
 package carrier
 
 import (
+	"cmp"
 	"errors"
+	"maps"
 	"math/bits"
 	"net"
 	"os"
@@ -18,7 +20,8 @@ const (
 	// fewConnections keep the sizes of buffers that the kernel chooses (tcp_wmem, tcp_rmem): up to 4 MiB for sending and, on most kernels, 6
 	// MiB for receiving.
 	fewConnections = 16
-	// allBuffers in bytes is for the buffers of all connections in one direction, and minBuffer for those of one connection at least.
+	// allBuffers in bytes is divided by the number of connections for the buffers of a new one in one direction, which have minBuffer at
+	// least. All together may have more: those that came first keep their size.
 	allBuffers, minBuffer = 96 << 20, 64 << 10
 	// measuredAtOnce bounds how many connections are measured in a memory.CheckInterval. More are measured less often: a system call for
 	// each socket would take a part of a CPU, and many connections have small buffers.
@@ -58,8 +61,8 @@ func control(s syscall.Conn, do func(fd int) error) error {
 	return errors.Join(err, result)
 }
 
-// socketHolds is what the kernel holds for a socket, in bytes. all is what it counts for the container; unread and unsent are parts of it.
-type socketHolds struct{ all, unread, unsent int }
+// socketHolds is what the kernel holds for a socket, in bytes. all is what it counts for the container; unsent is a part of it.
+type socketHolds struct{ all, unsent int }
 
 // holdsOf asks the kernel (SO_MEMINFO; the fields are in include/uapi/linux/sock_diag.h). A closed socket holds nothing.
 func holdsOf(s syscall.Conn) (h socketHolds) {
@@ -69,8 +72,8 @@ func holdsOf(s syscall.Conn) (h socketHolds) {
 		if err != nil {
 			return err
 		}
-		h.unread, h.unsent = int(v.Data[unix.SK_MEMINFO_RMEM_ALLOC]), int(v.Data[unix.SK_MEMINFO_WMEM_QUEUED])
-		h.all = h.unread + h.unsent + int(int32(v.Data[unix.SK_MEMINFO_FWD_ALLOC])) // may be negative for a moment
+		h.unsent = int(v.Data[unix.SK_MEMINFO_WMEM_QUEUED])
+		h.all = int(v.Data[unix.SK_MEMINFO_RMEM_ALLOC]) + h.unsent + int(int32(v.Data[unix.SK_MEMINFO_FWD_ALLOC])) // may be negative for a moment
 		return nil
 	})
 	return h
@@ -116,14 +119,22 @@ func (c *conn) accepted() syscall.Conn {
 // those that it copies itself. Only relieve calls it.
 func (c *conn) moved() int64 {
 	before := c.counted
-	_ = control(c.accepted(), func(fd int) error {
+	if n, err := movedOf(c.accepted()); err == nil {
+		c.counted = n
+	}
+	return c.counted - before
+}
+
+// movedOf returns the bytes that the peer of a socket took and sent since the connection began.
+func movedOf(s syscall.Conn) (n int64, err error) {
+	err = control(s, func(fd int) error {
 		info, err := unix.GetsockoptTCPInfo(fd, unix.IPPROTO_TCP, unix.TCP_INFO)
 		if err == nil {
-			c.counted = int64(info.Bytes_acked + info.Bytes_received)
+			n = int64(info.Bytes_acked + info.Bytes_received)
 		}
 		return err
 	})
-	return c.counted - before
+	return n, err
 }
 
 // measure returns what all sockets hold in bytes, and the connections with a socket that holds largeHolder.
@@ -163,21 +174,27 @@ func (c *Carrier) crowding(room int) (sums [sides]int, worst []*conn, short bool
 }
 
 // worstOf returns the connections that are to end to free some bytes of a side: those of the peer whose sockets hold the most there, the
-// slowest first.
+// slowest for its size first. If these are not enough, those of the next peer follow: callers may have hundreds of addresses.
 func worstOf(large []holder, side, free int) []*conn {
-	byPeer, total, most := map[string][]memory.Waiter[*conn]{}, map[string]int{}, ""
+	byPeer, total := map[string][]memory.Waiter[*conn]{}, map[string]int{}
 	for _, h := range large {
 		if h.holds[side] < largeHolder {
 			continue
 		}
 		peer := h.of.peer()
-		byPeer[peer] = append(byPeer[peer], memory.Waiter[*conn]{Of: h.of, Holds: h.holds[side], Moved: h.moved})
+		// What it moves for what it holds. So of two that move nothing, the larger one ends first.
+		moved := (h.moved + largeHolder) * largeHolder / int64(h.holds[side])
+		byPeer[peer] = append(byPeer[peer], memory.Waiter[*conn]{Of: h.of, Holds: h.holds[side], Moved: moved})
 		total[peer] += h.holds[side]
-		if total[peer] > total[most] {
-			most = peer
+	}
+	var worst []*conn
+	for _, peer := range slices.SortedFunc(maps.Keys(total), func(a, b string) int { return cmp.Compare(total[b], total[a]) }) {
+		worst = append(worst, memory.Worst(byPeer[peer], free)...)
+		if free -= total[peer]; free <= 0 {
+			break
 		}
 	}
-	return memory.Worst(byPeer[most], free)
+	return worst
 }
 
 // peer returns the address of the peer without its port.
@@ -187,10 +204,10 @@ func (c *conn) peer() string {
 }
 
 // keepUntaken keeps the accepted socket by a second descriptor if it is about to be closed and the peer has not taken all. The kernel would
-// keep the bytes of a closed socket, for this container, as long as the peer likes, and relieve would not know of them. If there are unread
-// bytes, close throws all away and resets. The caller holds mu.
+// keep the bytes of a closed socket, for this container, as long as the peer likes, and relieve would not know of them. If there are
+// bytes that the carrier has not read, close throws all away and resets. The caller holds mu.
 func (c *conn) keepUntaken() {
-	if h := holdsOf(c.down); h.unsent == 0 || h.unread > 0 {
+	if holdsOf(c.down).unsent == 0 || unread(c.down) > 0 {
 		return
 	}
 	if f, err := c.down.File(); err == nil {
@@ -198,15 +215,27 @@ func (c *conn) keepUntaken() {
 	}
 }
 
+// unread returns how many bytes of the peer can be read. For bytes that came out of order, and for the peer's end, close does not reset,
+// but the kernel holds memory.
+func unread(s syscall.Conn) (n int) {
+	_ = control(s, func(fd int) (err error) {
+		n, err = unix.IoctlGetInt(fd, unix.SIOCINQ)
+		return err
+	})
+	return n
+}
+
 // shutdown ends both directions of a kept socket. To the peer it looks like close.
 func shutdown(f *os.File) {
 	_ = control(f, func(fd int) error { return unix.Shutdown(fd, unix.SHUT_RDWR) }) // fails if the peer has gone
 }
 
-// stuckTime is how long a peer may take nothing of what is left in a closed connection. Then the kernel gets it, which resets it in the end.
-const stuckTime = time.Minute
+// stuckTime is how long a peer may take nothing of what is left in a closed connection. Then it is reset, as the kernel does with a closed
+// socket after about this time. The kernel would count its bytes for this container until then, and relieve would not know of them. A peer
+// that takes a little now and then would keep them as long as it likes.
+const stuckTime = 200 * time.Second
 
-// taken waits until the peer of a closed connection has taken all, takes nothing any more, or has gone, or the carrier ends.
+// taken waits until the peer of a closed connection has taken all or has gone, or the carrier ends. It resets a peer that takes nothing.
 func (c *conn) taken() {
 	c.mu.Lock()
 	f := c.leaving
@@ -215,15 +244,16 @@ func (c *conn) taken() {
 		return
 	}
 	defer f.Close()
-	left, since := 0, time.Now()
+	last, since := int64(-1), time.Now()
 	for pause := time.Millisecond; ; pause = min(2*pause, memory.CheckInterval) {
-		unsent := holdsOf(f).unsent
-		switch {
-		case unsent == 0:
+		if holdsOf(f).unsent == 0 {
 			return
-		case unsent != left:
-			left, since = unsent, time.Now()
+		}
+		switch moved, _ := movedOf(f); { // what is unsent shrinks only by whole pages
+		case moved != last:
+			last, since = moved, time.Now()
 		case time.Since(since) > stuckTime:
+			reset(f)
 			return
 		}
 		select {

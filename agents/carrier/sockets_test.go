@@ -127,8 +127,8 @@ func TestWorstOf(t *testing.T) {
 	}
 	const kib = 1 << 10
 	large := []holder{
-		{of: many[0], holds: [sides]int{40 * kib, 0}, moved: 5},
-		{of: many[1], holds: [sides]int{30 * kib, 0}, moved: 1},
+		{of: many[0], holds: [sides]int{40 * kib, 0}, moved: 500 * kib},
+		{of: many[1], holds: [sides]int{30 * kib, 30 * kib}, moved: 1},
 		{of: many[2], holds: [sides]int{largeHolder - 1, 20 * kib}},
 		{of: other, holds: [sides]int{60 * kib, 90 * kib}},
 	}
@@ -136,10 +136,11 @@ func TestWorstOf(t *testing.T) {
 		side, free int
 		want       []*conn
 	}{
-		"the slowest":                         {side: sideAccepted, free: 1, want: []*conn{many[1]}},
-		"as many as free enough":              {side: sideAccepted, free: 31 * kib, want: []*conn{many[1], many[0]}},
-		"none of another peer or with little": {side: sideAccepted, free: 500 * kib, want: []*conn{many[1], many[0]}},
-		"the other side":                      {side: sideApp, free: 500 * kib, want: []*conn{other}},
+		"the slowest":                             {side: sideAccepted, free: 1, want: []*conn{many[1]}},
+		"as many as free enough":                  {side: sideAccepted, free: 31 * kib, want: []*conn{many[1], many[0]}},
+		"then of the next peer, none with little": {side: sideAccepted, free: 500 * kib, want: []*conn{many[1], many[0], other}},
+		"the larger one of two that move little":  {side: sideApp, free: 100 * kib, want: []*conn{other, many[1]}},
+		"the other side":                          {side: sideApp, free: 1, want: []*conn{other}},
 	} {
 		if got := worstOf(large, tc.side, tc.free); !slices.Equal(got, tc.want) {
 			t.Errorf("%s: %d connections, want %d", name, len(got), len(tc.want))

@@ -141,14 +141,20 @@ func TestAnotherRequestSteers(t *testing.T) {
 	}{
 		{"the client never came", tunnel.RouteStatus{}, 0, sondev1.ReasonClientAwaited, false},
 		{"it is connected", tunnel.RouteStatus{Connected: true, Heartbeat: noon}, time.Second, sondev1.ReasonIntercepted, true},
-		{"it has just gone", tunnel.RouteStatus{Heartbeat: noon}, time.Minute, sondev1.ReasonIntercepted, true},
-		{"its gracePeriod is over", tunnel.RouteStatus{Heartbeat: noon}, time.Minute + grace + lossMargin, sondev1.ReasonClientLost, false},
+		{"it has just gone", tunnel.RouteStatus{Heartbeat: noon}, grace, sondev1.ReasonIntercepted, true},
+		{"its gracePeriod is over", tunnel.RouteStatus{Heartbeat: noon}, grace + lossMargin, sondev1.ReasonClientLost, false},
+		{"Stowaway gives no answer", tunnel.RouteStatus{}, time.Minute, sondev1.ReasonCarriersStarting, false},
+		{"it answers again, without the client", tunnel.RouteStatus{Heartbeat: noon}, time.Minute + time.Second, sondev1.ReasonClientLost, false},
 		{"it is back", tunnel.RouteStatus{Connected: true, Heartbeat: noon}, 2 * time.Minute, sondev1.ReasonIntercepted, true},
+		{"it came and went between two passes", tunnel.RouteStatus{Heartbeat: noon.Add(3 * time.Minute)}, 3*time.Minute + time.Second, sondev1.ReasonIntercepted, true},
 	} {
 		s := counting(map[string]uint64{"web-1": 0}) // request a steers the port
 		s.Routes["uid-b"] = step.client
 		now, carriers := noon.Add(step.at), map[types.UID]*carrier{"uid-web-1": carrierOf("web-1", "0", time.Minute, "")}
 		o := &observation{requests: []*request{q}, stowaway: up, carriers: carriers, status: s}
+		if step.reason == sondev1.ReasonCarriersStarting {
+			o.status = nil
+		}
 		statusOf(q, o, planFor(o, ceiling.Limits{}, now), &actions{}, now)
 		c := apimeta.FindStatusCondition(q.Status.Conditions, sondev1.ConditionIntercepted)
 		if q.Status.Pods[0].Active != step.active || c.Reason != step.reason {

@@ -53,7 +53,7 @@ func statusOf(q *request, o *observation, p *plan, done *actions, now time.Time)
 	}
 	ready := stowawayCondition(s, o, set)
 	connected := ready && clientCondition(q, o, set)
-	counts := podEntries(q, o, p, done, connected, clientAnswers(q, connected, now))
+	counts := podEntries(q, o, p, done, connected, clientAnswers(q, o.status, now))
 	podsCondition(q, &counts, set)
 	switch {
 	case counts.active > 0 && connected:
@@ -152,21 +152,19 @@ type podCounts struct {
 	reason string
 }
 
-// lossMargin is how long after a client's gracePeriod its carriers may still steer: they learn of the loss later than this manager.
+// lossMargin is how long after a client's last answer and its gracePeriod its carriers may still steer: the loss is noticed after 3 s, and the
+// carriers learn of it later.
 const lossMargin = 5 * time.Second
 
 // clientAnswers reports whether connections may go to the request's client, or wait for it. That a port is steered does not say so: another
 // request of the same port may be the reason.
-func clientAnswers(q *request, connected bool, now time.Time) bool {
-	if connected {
-		return true
-	}
-	c := apimeta.FindStatusCondition(q.Status.Conditions, sondev1.ConditionClientConnected)
-	if c == nil || c.Reason != sondev1.ReasonClientLost {
+func clientAnswers(q *request, s *tunnel.Status, now time.Time) bool {
+	if s == nil {
 		return false
 	}
+	route := s.Routes[string(q.UID)]
 	grace, err := duration.Parse(q.Spec.GracePeriod)
-	return err == nil && now.Sub(c.LastTransitionTime.Time) < grace+lossMargin
+	return route.Connected || err == nil && now.Sub(route.Heartbeat) < grace+lossMargin
 }
 
 // podEntries describes the Pods of the target, and counts them.

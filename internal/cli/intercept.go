@@ -105,7 +105,7 @@ func (c *interceptCommand) run(ctx context.Context, target string) error {
 		return err
 	}
 	if name := c.request.RepeatedHeader(); name != "" {
-		fmt.Fprintf(c.plugin.streams.ErrOut, "Warning: only requests that repeat the header %s match, because all conditions must hold. For one of the values, add --any\n",
+		fmt.Fprintf(c.plugin.streams.ErrOut, "Warning: all conditions must hold, so a request matches only if it has the header %s more than once. For requests with one of the values, run a command for each value\n",
 			table.Printable(name))
 	}
 	// The signal would end the plugin before the request is deleted. watched finds a broken output: the signal comes for connections, too.
@@ -264,6 +264,7 @@ func (i *runningIntercept) follow(ctx context.Context, parts *sync.WaitGroup) er
 	})
 	parts.Go(func() { i.local.Relieve(ctx) })
 	parts.Go(func() { i.keepShowing(ctx) })
+	parts.Go(func() { i.keepChecking(ctx) })
 	select {
 	case <-i.interrupted:
 		return errStopped
@@ -272,30 +273,38 @@ func (i *runningIntercept) follow(ctx context.Context, parts *sync.WaitGroup) er
 	}
 }
 
-// checkInterval is how often the plugin tries to connect to a process that did not answer.
-const checkInterval = 2 * time.Second
-
 func (i *runningIntercept) keepShowing(ctx context.Context) {
-	i.show()
-	if err := i.local.Check(ctx); err != nil && ctx.Err() == nil {
-		i.dialed(err)
-	}
 	i.show()
 	ticker := i.plugin.clock.NewTicker(refresh)
 	defer ticker.Stop()
-	var checked time.Time
 	for {
 		select {
 		case <-ctx.Done():
 			return
-		case now := <-ticker.C():
-			if i.state.Refused() && now.Sub(checked) >= checkInterval { // no request may come for long
-				checked = now
-				if i.local.Check(ctx) == nil {
-					i.dialed(nil)
-				}
-			}
+		case <-ticker.C():
 			i.show()
+		}
+	}
+}
+
+// checkInterval is how often the plugin tries to connect to a process that did not answer.
+const checkInterval = 2 * time.Second
+
+// keepChecking notices when a process listens that did not: no request may come for long. A try may take seconds, in which the screen must go on.
+func (i *runningIntercept) keepChecking(ctx context.Context) {
+	if err := i.local.Check(ctx); err != nil && ctx.Err() == nil {
+		i.dialed(err)
+	}
+	ticker := i.plugin.clock.NewTicker(checkInterval)
+	defer ticker.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-ticker.C():
+			if i.state.Refused() && i.local.Check(ctx) == nil {
+				i.dialed(nil)
+			}
 		}
 	}
 }

@@ -570,7 +570,7 @@ func TestInterceptUnread(t *testing.T) {
 	if slices.Contains(ended, nil) {
 		t.Error("a request that was cut has a whole answer")
 	}
-	r.errOut.await(t, "because the process at "+l.Addr().String()+" does not read in time")
+	r.errOut.await(t, "because the process at "+l.Addr().String()+" did not read in time")
 	if got := c.say(carrier, reads+"after"); got != "laptop after" {
 		t.Errorf("read %q", got)
 	}
@@ -926,7 +926,7 @@ func TestInterceptCountsToItsEnd(t *testing.T) {
 func TestInterceptOfNothing(t *testing.T) {
 	c := newInterceptCluster(t)
 	r := c.start("intercept", "web", "--port", "8080", "--to", "127.0.0.1:1", "--header", "a=1", "--header", "A=2")
-	r.errOut.await(t, "Warning: only requests that repeat the header a match")
+	r.errOut.await(t, "Warning: all conditions must hold, so a request matches only if it has the header a more than once")
 	r.errOut.await(t, "Warning: nothing answers at 127.0.0.1:1")
 	carrier := c.peer(c.carrier)
 	var err error

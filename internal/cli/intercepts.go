@@ -194,7 +194,7 @@ func namedIntercepts(ctx context.Context, conn *connection, names []string) (fou
 		cancel()
 		switch {
 		case apierrors.IsNotFound(err) && !apierrors.HasStatusCause(err, metav1.CauseTypeUnexpectedServerResponse): // which says: no such kind
-			failed = append(failed, fmt.Errorf("namespace %s has no InterceptRequest %s: it has ended, or it is in another namespace (-n). To see those of a namespace, run kubectl sonde intercepts",
+			failed = append(failed, fmt.Errorf("namespace %s has no InterceptRequest %s: perhaps it was deleted, or is in another namespace. To see those of a namespace: kubectl sonde intercepts -n NAMESPACE",
 				conn.namespace, name))
 			continue
 		case err != nil:

@@ -197,6 +197,8 @@ func TestConditionsThatNoRequestMeets(t *testing.T) {
 		"a blank in a server's name":   {match: changes{"serverName": changes{"exact": "a b"}}, want: `match.serverName: no request has blanks there, but "a b" does: remove the blanks`},
 		"blanks around a header":       {match: changes{"headers": []changes{{"name": "a", "exact": " b"}}}, want: `match.headers: no request has blanks around the value of a header, but " b" of a does: remove them`},
 		"blanks in a header":           {match: changes{"headers": []changes{{"name": "a", "exact": "b c"}}}},
+		"a blank before a beginning":   {match: changes{"headers": []changes{{"name": "a", "prefix": " b"}}}, want: `no value of a header begins with a blank, but " b" of a does`},
+		"a blank after a beginning":    {match: changes{"headers": []changes{{"name": "a", "prefix": "b "}}}},
 		"a lower case beginning of it": {match: changes{"method": changes{"prefix": "po"}}, want: `write "PO"`},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -85,6 +85,9 @@ func checkBlanks(m *sondev1.InterceptMatch) error {
 		if h.Exact != nil && strings.Trim(*h.Exact, blanks) != *h.Exact {
 			return admission.Invalid("match.headers: no request has blanks around the value of a header, but %q of %s does: remove them", *h.Exact, h.Name)
 		}
+		if h.Prefix != nil && strings.TrimLeft(*h.Prefix, blanks) != *h.Prefix {
+			return admission.Invalid("match.headers: no value of a header begins with a blank, but %q of %s does: remove it", *h.Prefix, h.Name)
+		}
 	}
 	return nil
 }

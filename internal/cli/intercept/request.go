@@ -128,16 +128,17 @@ func (r *Request) match() (*v1alpha1.InterceptMatch, error) {
 	return m, nil
 }
 
-// RepeatedHeader returns the name of a header with two conditions, if all conditions must hold. Few requests repeat a header, so the user
-// may have meant one of them.
+// RepeatedHeader returns the name of a header that must have two values, because all conditions must hold. Few requests repeat a header, so
+// the user may have meant one of them.
 func (r *Request) RepeatedHeader() string {
-	seen := map[string]bool{}
+	values := map[string]string{}
 	for _, h := range r.Headers {
-		name, _, _ := strings.Cut(h, "=")
-		if name = strings.ToLower(name); seen[name] && !r.Any {
+		name, value, _ := strings.Cut(h, "=")
+		name = strings.ToLower(name)
+		if before, found := values[name]; found && before != value && !r.Any {
 			return name
 		}
-		seen[name] = true
+		values[name] = value
 	}
 	return ""
 }

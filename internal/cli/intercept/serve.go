@@ -57,6 +57,9 @@ func (l *Local) open(w http.ResponseWriter, r *http.Request) {
 	}
 	traffic := l.TrafficOf(r.Header.Get(tunnel.HeaderPod))
 	conn, err := l.dial(r.Context())
+	if err != nil && r.Context().Err() != nil {
+		return // the stream was cut meanwhile, which says nothing about the process
+	}
 	l.OnDial(err)
 	if err != nil {
 		traffic.failed.Add(1)

@@ -275,7 +275,7 @@ func (s *State) View(now time.Time, requests bool) live.View {
 	passed, overlaps := s.addPods(&v)
 	v.Notes = append(s.problems(requests), v.Notes...)
 	if n := s.shownCut(now, !requests); n > 0 {
-		v.Notes = append(v.Notes, fmt.Sprintf("cut: %s, because the process at %s does not read in time, and more than %d MiB would wait for it here",
+		v.Notes = append(v.Notes, fmt.Sprintf("cut: %s, because the process at %s did not read in time, and more than %d MiB would have waited here",
 			requestsText(uint64(n)), Address(o), maxUnread>>20))
 	}
 	if requests {

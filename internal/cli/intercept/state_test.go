@@ -194,7 +194,7 @@ func TestCutNotes(t *testing.T) {
 		t.Helper()
 		var want []string
 		if n != "" {
-			want = []string{"cut: " + n + ", because the process at 127.0.0.1:8080 does not read in time, and more than 256 MiB would wait for it here"}
+			want = []string{"cut: " + n + ", because the process at 127.0.0.1:8080 did not read in time, and more than 256 MiB would have waited here"}
 		}
 		var got []string
 		for _, note := range s.View(now, terminal).Notes {
