@@ -174,7 +174,7 @@ func (c *Carrier) crowding(room int) (sums [sides]int, worst []*conn, short bool
 }
 
 // worstOf returns the connections that are to end to free some bytes of a side: those of the peer whose sockets hold the most there, the
-// slowest for its size first. If these are not enough, those of the next peer follow: callers may have hundreds of addresses.
+// slowest first. If these are not enough, those of the next peer follow: callers may have hundreds of addresses.
 func worstOf(large []holder, side, free int) []*conn {
 	byPeer, total := map[string][]memory.Waiter[*conn]{}, map[string]int{}
 	for _, h := range large {
@@ -182,8 +182,10 @@ func worstOf(large []holder, side, free int) []*conn {
 			continue
 		}
 		peer := h.of.peer()
-		// What it moves for what it holds. So of two that move nothing, the larger one ends first.
-		moved := (h.moved + largeHolder) * largeHolder / int64(h.holds[side])
+		moved := h.moved
+		if moved < largeHolder { // next to nothing, so the larger one of two ends first
+			moved = -int64(h.holds[side])
+		}
 		byPeer[peer] = append(byPeer[peer], memory.Waiter[*conn]{Of: h.of, Holds: h.holds[side], Moved: moved})
 		total[peer] += h.holds[side]
 	}
@@ -207,7 +209,11 @@ func (c *conn) peer() string {
 // keep the bytes of a closed socket, for this container, as long as the peer likes, and relieve would not know of them. If there are
 // bytes that the carrier has not read, close throws all away and resets. The caller holds mu.
 func (c *conn) keepUntaken() {
-	if holdsOf(c.down).unsent == 0 || unread(c.down) > 0 {
+	if holdsOf(c.down).unsent == 0 {
+		return
+	}
+	if unread(c.down) > 0 {
+		_ = c.down.SetLinger(0) // also if another goroutine reads them before close
 		return
 	}
 	if f, err := c.down.File(); err == nil {
@@ -231,9 +237,9 @@ func shutdown(f *os.File) {
 }
 
 // stuckTime is how long a peer may take nothing of what is left in a closed connection. Then it is reset, as the kernel does with a closed
-// socket after about this time. The kernel would count its bytes for this container until then, and relieve would not know of them. A peer
+// socket after some 200 to 330 s. The kernel would count its bytes for this container until then, and relieve would not know of them. A peer
 // that takes a little now and then would keep them as long as it likes.
-const stuckTime = 200 * time.Second
+const stuckTime = 330 * time.Second
 
 // taken waits until the peer of a closed connection has taken all or has gone, or the carrier ends. It resets a peer that takes nothing.
 func (c *conn) taken() {

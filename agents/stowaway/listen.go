@@ -7,22 +7,24 @@ import (
 	"net"
 	"os"
 	"syscall"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
 
-// sendBuffer of each connection in bytes; the kernel doubles it. Without it, the kernel keeps up to 4 MiB (tcp_wmem) for another side that
-// takes little. With cgroup v2 that counts for Stowaway's container. 128 KiB are 2 Gbit/s at 0.5 ms, and all connections are within a cluster.
-const sendBuffer = 128 << 10
+// untaken is how long the kernel keeps what the other side of a connection does not take, also after Stowaway has closed the connection. It is
+// longer than Stowaway waits for any answer. By default it is minutes, and a machine that connects again and again could fill the memory.
+const untaken = 10 * time.Second
 
-// Listen opens a port of Stowaway, like ":8080".
+// Listen opens a port of Stowaway, like ":8080". What it accepts has the same timeout.
 func Listen(ctx context.Context, address string) (net.Listener, error) {
 	c := net.ListenConfig{Control: func(_, _ string, socket syscall.RawConn) (err error) {
-		controlled := socket.Control(func(fd uintptr) { // what it accepts has the same
-			err = os.NewSyscallError("setsockopt", unix.SetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_SNDBUF, sendBuffer))
+		controlled := socket.Control(func(fd uintptr) {
+			err = os.NewSyscallError("setsockopt", unix.SetsockoptInt(int(fd), unix.IPPROTO_TCP, unix.TCP_USER_TIMEOUT, int(untaken.Milliseconds())))
 		})
 		return errors.Join(controlled, err)
 	}}
+	c.SetMultipathTCP(false) // it has no TCP_USER_TIMEOUT
 	l, err := c.Listen(ctx, "tcp", address)
 	if err != nil {
 		return nil, fmt.Errorf("listen: %w", err)

@@ -30,7 +30,7 @@ const ComponentStowaway = "stowaway"
 const (
 	// stowawayHeap is the limit of memory without room for sockets. GOMEMLIMIT is a part of it.
 	stowawayHeap = 256 * mi
-	// stowawaySockets is room for 1,024 connections whose other sides take nothing. A namespace has 50 InterceptRequests at most.
+	// stowawaySockets is room for 1,024 send buffers of connections whose other sides take nothing.
 	stowawaySockets = 256 * mi
 	stowawayRequest = 32 * mi
 )

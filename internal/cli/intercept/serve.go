@@ -58,7 +58,8 @@ func (l *Local) open(w http.ResponseWriter, r *http.Request) {
 	traffic := l.TrafficOf(r.Header.Get(tunnel.HeaderPod))
 	conn, err := l.dial(r.Context())
 	if err != nil && r.Context().Err() != nil {
-		return // the stream was cut meanwhile, which says nothing about the process
+		http.Error(w, err.Error(), http.StatusBadGateway) // without an answer, the carrier would take the stream for open
+		return                                            // the stream was cut meanwhile, which says nothing about the process
 	}
 	l.OnDial(err)
 	if err != nil {

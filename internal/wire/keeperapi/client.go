@@ -41,7 +41,7 @@ func NewClient(serverCertPEM, clientCertPEM, clientKeyPEM []byte) (*Client, erro
 	return &Client{http: &http.Client{
 		Transport: &http.Transport{
 			// No Proxy: a Pod's address is not reachable through the proxy of the environment.
-			DialContext:            (&net.Dialer{Timeout: dialTimeout}).DialContext,
+			DialContext:            dial,
 			TLSClientConfig:        config,
 			TLSHandshakeTimeout:    dialTimeout,
 			ResponseHeaderTimeout:  headerTimeout,
@@ -52,6 +52,21 @@ func NewClient(serverCertPEM, clientCertPEM, clientKeyPEM []byte) (*Client, erro
 		},
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 	}}, nil
+}
+
+// readBuffer of a connection in bytes; Linux doubles it. Without it, the kernel keeps up to 6 MiB (tcp_rmem) or more of a file that a user
+// downloads slowly. With cgroup v2 that counts for the manager's container.
+const readBuffer = 64 << 10
+
+func dial(ctx context.Context, network, address string) (net.Conn, error) {
+	conn, err := (&net.Dialer{Timeout: dialTimeout}).DialContext(ctx, network, address)
+	if err != nil {
+		return nil, fmt.Errorf("connect to a keeper: %w", err)
+	}
+	if tcp, ok := conn.(*net.TCPConn); ok {
+		_ = tcp.SetReadBuffer(readBuffer) // an error means that it has ended
+	}
+	return conn, nil
 }
 
 // Close closes the idle connections. Running calls continue, and the client can be used again.
