@@ -152,8 +152,8 @@ type podCounts struct {
 	reason string
 }
 
-// lossMargin is how long after a client's last answer and its gracePeriod its carriers may still steer: the loss is noticed after 3 s, and the
-// carriers learn of it later.
+// lossMargin is how long after a client's last answer and its gracePeriod its carriers may still steer. The loss is noticed after 3 s,
+// and the carriers learn of it later.
 const lossMargin = 5 * time.Second
 
 // clientAnswers reports whether connections may go to the request's client, or wait for it. That a port is steered does not say so: another
@@ -319,7 +319,8 @@ func sum(all ...*sondev1.InterceptCounters) sondev1.InterceptCounters {
 	return total
 }
 
-// podEntry describes one Pod of the target but for its counters; routed: Stowaway knows that the request has it, and connections may go to the client.
+// podEntry describes one Pod of the target but for its counters; routed: Stowaway knows that the request has it, and connections may go
+// to the client.
 func podEntry(q *request, o *observation, p *plan, done *actions, pod *slim.Pod, routed bool) sondev1.InterceptPod {
 	uid := pod.GetUID()
 	e := sondev1.InterceptPod{Name: pod.GetName(), UID: string(uid)}

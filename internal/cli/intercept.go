@@ -290,7 +290,8 @@ func (i *runningIntercept) keepShowing(ctx context.Context) {
 // checkInterval is how often the plugin tries to connect to a process that did not answer.
 const checkInterval = 2 * time.Second
 
-// keepChecking notices when a process listens that did not: no request may come for long. A try may take seconds, in which the screen must go on.
+// keepChecking notices when a process listens that did not: no request may come for long. A try may take seconds, in which the screen
+// must go on.
 func (i *runningIntercept) keepChecking(ctx context.Context) {
 	if err := i.local.Check(ctx); err != nil && ctx.Err() == nil {
 		i.dialed(err)

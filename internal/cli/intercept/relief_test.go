@@ -14,8 +14,8 @@ import (
 	"github.com/sonde-operator/sonde/internal/wire/tunnel"
 )
 
-// lateProcess is a developer's process. It reads the first line of each connection. It echoes those that begin with "echo", and reads no more
-// of the others until late is closed. Then it sends how they end.
+// lateProcess is a developer's process. It reads the first line of each connection. It echoes those that begin with "echo", and reads no
+// more of the others until late is closed. Then it sends how they end.
 type lateProcess struct {
 	net.Listener
 	late chan struct{}
