@@ -12,16 +12,7 @@ import (
 // relieve leaves new connections to the app and ends slow ones while memory is short, until ctx ends. The kernel would kill the
 // carrier, and end them all.
 func (c *Carrier) relieve(ctx context.Context) {
-	ticker := time.NewTicker(memory.CheckInterval)
-	defer ticker.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case now := <-ticker.C:
-			c.relieveAt(now, c.excess())
-		}
-	}
+	memory.Check(ctx, func(now time.Time) { c.relieveAt(now, c.excess()) })
 }
 
 func (c *Carrier) relieveAt(now time.Time, excess int) {

@@ -173,8 +173,8 @@ func (c *Carrier) crowding(room int) (sums [sides]int, worst []*conn, short bool
 	return sums, worst, short
 }
 
-// worstOf returns the connections that are to end to free some bytes of a side: those of the peer whose sockets hold the most there, the
-// slowest first. If these are not enough, those of the next peer follow: callers may have hundreds of addresses.
+// worstOf returns connections whose end frees some bytes of a side. The peer whose sockets hold the most there comes first, with its slowest
+// connections. If these are not enough, the next peer follows: callers may have hundreds of addresses.
 func worstOf(large []holder, side, free int) []*conn {
 	byPeer, total := map[string][]memory.Waiter[*conn]{}, map[string]int{}
 	for _, h := range large {
@@ -236,9 +236,8 @@ func shutdown(f *os.File) {
 	_ = control(f, func(fd int) error { return unix.Shutdown(fd, unix.SHUT_RDWR) }) // fails if the peer has gone
 }
 
-// stuckTime is how long a peer may take nothing of what is left in a closed connection. Then it is reset, as the kernel does with a closed
-// socket after some 200 to 330 s. The kernel would count its bytes for this container until then, and relieve would not know of them. A peer
-// that takes a little now and then would keep them as long as it likes.
+// stuckTime bounds how long a closed connection waits for a peer that takes nothing. Then it is reset. The kernel alone would reset it
+// after some 200 to 330 s. Until then it would count the bytes for this container, and relieve would not know of them.
 const stuckTime = 330 * time.Second
 
 // taken waits until the peer of a closed connection has taken all or has gone, or the carrier ends. It resets a peer that takes nothing.
@@ -255,7 +254,8 @@ func (c *conn) taken() {
 		if holdsOf(f).unsent == 0 {
 			return
 		}
-		switch moved, _ := movedOf(f); { // what is unsent shrinks only by whole pages
+		moved, _ := movedOf(f) // what is unsent shrinks only by whole pages
+		switch {
 		case moved != last:
 			last, since = moved, time.Now()
 		case time.Since(since) > stuckTime:

@@ -216,8 +216,8 @@ func (f *fixture) dialFrom(t *testing.T, address string, small bool) *net.TCPCon
 	return c.(*net.TCPConn)
 }
 
-// TestShortSocketMemory: while the sockets of a container hold too much, the app gets new connections, and those of the peer that holds
-// the most end. Others go on, and steering comes back.
+// TestShortSocketMemory: the sockets of a container hold too much. Then the app gets new connections, and connections of the peer that
+// holds the most end. Others go on, and steering comes back.
 func TestShortSocketMemory(t *testing.T) {
 	for name, tc := range map[string]struct {
 		request string
@@ -282,8 +282,8 @@ func TestShortSocketMemory(t *testing.T) {
 	}
 }
 
-// awaitHeld waits until the slow peers' sockets of a side hold much, and no more than before. It returns the room in bytes of which that is
-// more than half, and what the other side holds is not.
+// awaitHeld waits until the slow peers' sockets of a side hold much, and the sum stays. It returns a room in bytes: this side holds more
+// than half of it, and the other side less.
 func (f *fixture) awaitHeld(t *testing.T, side int, closed bool) (room int) {
 	t.Helper()
 	last, since := 0, time.Now()

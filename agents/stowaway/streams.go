@@ -243,24 +243,18 @@ func (st *stream) copyBack(w http.ResponseWriter, from io.Reader) error {
 
 // relieve ends streams while memory is short, until ctx ends.
 func (s *server) relieve(ctx context.Context) error {
-	ticker := time.NewTicker(memory.CheckInterval)
-	defer ticker.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return nil
-		case now := <-ticker.C:
-			if s.settling {
-				runtime.GC() // or the excess has the memory of those that have ended since
-			}
-			n := s.relieveAt(now, memory.Excess())
-			s.locked.Store(time.Now().UnixNano())
-			if n > 0 {
-				s.log.Warn("Ending streams or connections, because memory is short", "ended", n)
-				runtime.GC()
-			}
+	memory.Check(ctx, func(now time.Time) {
+		if s.settling {
+			runtime.GC() // or the excess has the memory of those that have ended since
 		}
-	}
+		n := s.relieveAt(now, memory.Excess())
+		s.locked.Store(time.Now().UnixNano())
+		if n > 0 {
+			s.log.Warn("Ending streams or connections, because memory is short", "ended", n)
+			runtime.GC()
+		}
+	})
+	return nil
 }
 
 // relieveAt ends streams of the namespace that takes the most memory until they held the excess: the slowest ones of those that wait. If

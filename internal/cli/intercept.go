@@ -275,14 +275,19 @@ func (i *runningIntercept) follow(ctx context.Context, parts *sync.WaitGroup) er
 
 func (i *runningIntercept) keepShowing(ctx context.Context) {
 	i.show()
-	ticker := i.plugin.clock.NewTicker(refresh)
+	i.every(ctx, refresh, i.show)
+}
+
+// every calls do once in each interval, until ctx ends.
+func (i *runningIntercept) every(ctx context.Context, interval time.Duration, do func()) {
+	ticker := i.plugin.clock.NewTicker(interval)
 	defer ticker.Stop()
 	for {
 		select {
 		case <-ctx.Done():
 			return
 		case <-ticker.C():
-			i.show()
+			do()
 		}
 	}
 }
@@ -296,18 +301,11 @@ func (i *runningIntercept) keepChecking(ctx context.Context) {
 	if err := i.local.Check(ctx); err != nil && ctx.Err() == nil {
 		i.dialed(err)
 	}
-	ticker := i.plugin.clock.NewTicker(checkInterval)
-	defer ticker.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-ticker.C():
-			if i.state.Refused() && i.local.Check(ctx) == nil {
-				i.dialed(nil)
-			}
+	i.every(ctx, checkInterval, func() {
+		if i.state.Refused() && i.local.Check(ctx) == nil {
+			i.dialed(nil)
 		}
-	}
+	})
 }
 
 func (i *runningIntercept) keepTunnel(ctx context.Context) error {

@@ -192,8 +192,9 @@ func namedIntercepts(ctx context.Context, conn *connection, names []string) (fou
 		bounded, cancel := context.WithTimeout(ctx, cleanup)
 		err := conn.client.Get(bounded, client.ObjectKey{Namespace: conn.namespace, Name: name}, &o)
 		cancel()
+		status, isStatus := errors.AsType[*apierrors.StatusError](err)
 		switch {
-		case apierrors.IsNotFound(err) && !apierrors.HasStatusCause(err, metav1.CauseTypeUnexpectedServerResponse): // which says: no such kind
+		case isStatus && apierrors.IsNotFound(err) && !noSuchKind(status.Status()):
 			failed = append(failed, fmt.Errorf("namespace %s has no InterceptRequest %s: perhaps it was deleted, or is in another namespace. To see those of a namespace: kubectl sonde intercepts -n NAMESPACE",
 				conn.namespace, name))
 			continue

@@ -57,18 +57,11 @@ func (h *held) cut() {
 func (l *Local) Relieve(ctx context.Context) { l.relieve(ctx, maxUnread) }
 
 func (l *Local) relieve(ctx context.Context, most int) {
-	ticker := time.NewTicker(memory.CheckInterval)
-	defer ticker.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case now := <-ticker.C:
-			if n := l.relieveAt(now, most); n > 0 {
-				l.OnCut(n)
-			}
+	memory.Check(ctx, func(now time.Time) {
+		if n := l.relieveAt(now, most); n > 0 {
+			l.OnCut(n)
 		}
-	}
+	})
 }
 
 // relieveAt cuts streams until those that wait hold most bytes at most. It returns how many it has cut.

@@ -3,6 +3,7 @@ package memory
 
 import (
 	"cmp"
+	"context"
 	"io"
 	"math"
 	"runtime/debug"
@@ -14,6 +15,20 @@ import (
 
 // CheckInterval is how often to ask for the Excess. In this time a link of 1 Gbit/s brings 32 MB.
 const CheckInterval = 250 * time.Millisecond
+
+// Check calls check each CheckInterval, until ctx ends.
+func Check(ctx context.Context, check func(now time.Time)) {
+	ticker := time.NewTicker(CheckInterval)
+	defer ticker.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case now := <-ticker.C:
+			check(now)
+		}
+	}
+}
 
 // Excess returns the bytes by which what the last garbage collection found in use is more than seven tenths of GOMEMLIMIT. Memory is
 // short if there are any. Call runtime.GC after memory was given up, so that the next call knows of it. Without GOMEMLIMIT there is no
