@@ -326,8 +326,8 @@ VM_KERNELS := 6.1 6.12
 test-vm: pcapfilter ## Test the agent in virtual machines with other kernels (docs/vm.md).
 	@mkdir -p build/vm
 	go build -o build/vm/agent ./cmd/agent
-	go test -tags vm -c -o build/vm/agent.test ./cmd/agent
-	for package in trace gate keeper opener capture capture/processes capture/tc node/process; do go test -c -o build/vm/$$(basename $$package).test ./agents/$$package; done
+	set -e; for package in cmd/agent agents/carrier; do go test -tags vm -c -o build/vm/$$(basename $$package).test ./$$package; done
+	set -e; for package in trace gate keeper opener capture capture/processes capture/tc node/process; do go test -c -o build/vm/$$(basename $$package).test ./agents/$$package; done
 	go test -c -o build/vm/ebpffilter.test ./agents/capture/ebpffilter
 	gcc -static -O1 -o build/vm/int80 agents/trace/testdata/int80.c
 	gcc -m32 -nostdlib -static -o build/vm/i386 agents/trace/testdata/i386.S

@@ -2,6 +2,7 @@ package carrier
 
 import (
 	"bufio"
+	"context"
 	"errors"
 	"io"
 	"net"
@@ -201,19 +202,27 @@ func bigApp(c duplex) {
 // dialFrom connects from another address. With small, the peer's kernel takes few bytes.
 func (f *fixture) dialFrom(t *testing.T, address string, small bool) *net.TCPConn {
 	t.Helper()
-	d := net.Dialer{LocalAddr: &net.TCPAddr{IP: net.ParseIP(address)}, Control: func(_, _ string, raw syscall.RawConn) error {
-		if !small {
-			return nil
-		}
-		return raw.Control(func(fd uintptr) { _ = unix.SetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_RCVBUF, 4<<10) })
-	}}
-	c, err := d.DialContext(t.Context(), "tcp", f.pod.listener.Addr().String())
+	c, err := dialFrom(t.Context(), address, f.pod.listener.Addr().String(), small)
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = c.Close() })
 	_ = c.SetDeadline(time.Now().Add(4 * patience))
-	return c.(*net.TCPConn)
+	return c
+}
+
+func dialFrom(ctx context.Context, from, to string, small bool) (*net.TCPConn, error) {
+	d := net.Dialer{LocalAddr: &net.TCPAddr{IP: net.ParseIP(from)}, Control: func(_, _ string, raw syscall.RawConn) error {
+		if !small {
+			return nil
+		}
+		return raw.Control(func(fd uintptr) { _ = unix.SetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_RCVBUF, 4<<10) })
+	}}
+	c, err := d.DialContext(ctx, "tcp", to)
+	if err != nil {
+		return nil, err
+	}
+	return c.(*net.TCPConn), nil
 }
 
 // TestShortSocketMemory: the sockets of a container hold too much. Then the app gets new connections, and connections of the peer that

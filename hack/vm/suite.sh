@@ -52,6 +52,8 @@ for kernel in "$@"; do
 		build/vm/keeper.test -test.run '^TestKeepersAreApart$'
 	part "$kernel" "ports of a Pod steered to a carrier, in each privilege setting: addresses, established connections, restarts, dials; a carrier that was taken over reaches no other host; carrier and opener killed, frozen, stopped; nothing left" -- \
 		build/vm/opener.test -test.run '^Test(Steer|Listens|TakenOver|OneCarrier|MissingRight|Dial.*)$'
+	part "$kernel" "a carrier with a memory limit of cgroup v2, and callers that read nothing: it lives if it ends some of them, and only then" -- \
+		build/vm/carrier.test -test.run '^TestSocketMemoryUnderALimit$'
 	part "$kernel" 'filters translated to eBPF, run by the kernel: each instruction, also where its bytes are not in the linear part' -- \
 		build/vm/ebpffilter.test -test.run '^Test(Translate|Inline|LinearPart)InKernel$'
 	part "$kernel" 'filters of libpcap, translated to eBPF, run by the kernel: a sample of all primitives, and large ones' -- \
