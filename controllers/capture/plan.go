@@ -321,10 +321,7 @@ func planFinal(capture sondev1.Capture, observed observation) plan {
 			until = t.Time
 		}
 	}
-	status := capture.CaptureStatus()
-	if t := status.CompletionTime; t != nil && status.PodsOmitted > 0 && t.Add(observed.retain).After(until) {
-		until = t.Add(observed.retain) // files of Pods that the status does not list
-	}
+	until = later(until, unlistedUntil(capture.CaptureStatus(), observed.retain))
 	switch {
 	case observed.hasObjects() && !observed.now.Before(until):
 		planned.cleanUp = true

@@ -48,6 +48,8 @@ type room struct {
 	ahead int
 	// held counts the Pods of this capture that have a place (hasPlace).
 	held int
+	// jobs counts the Jobs of this capture, those of ended Pods too, and the Pods with Jobs of other captures of its namespace.
+	jobs int
 	// takes has the places that a Pod of this capture takes on its node, by the reason of entries that wait for them.
 	takes map[string]int
 	// onNode has the places where this capture may create a probe.
@@ -80,6 +82,9 @@ func (m room) full(p *podState) (reason, message string) {
 	case l.CapturesPerNamespace > 0 && m.ahead >= l.CapturesPerNamespace:
 		return sondev1.ReasonQueued, fmt.Sprintf("waits for captures of its namespace to end: %d may run at the same time, and %d are ahead; ask for %s",
 			l.CapturesPerNamespace, m.ahead, ceiling.Raise(ceiling.FlagCapturesPerNamespace))
+	case m.fullOfJobs(): // before the next one, which needs no action of the user
+		return sondev1.ReasonCeilingPods, fmt.Sprintf("waits for Jobs of its namespace's captures to be deleted: %d Pods may have one, and each keeps it until its capture has ended and retainFor is over; stop or delete captures (kubectl sonde stop, kubectl sonde delete), or ask for %s",
+			m.mostJobs(), ceiling.Raise(ceiling.FlagPodsPerCapture))
 	case l.PodsPerCapture > 0 && m.held >= l.PodsPerCapture:
 		return sondev1.ReasonCeilingPods, fmt.Sprintf("waits for other Pods of the capture: %d may be captured at the same time; ask for %s",
 			l.PodsPerCapture, ceiling.Raise(ceiling.FlagPodsPerCapture))
@@ -102,6 +107,7 @@ func (m room) full(p *podState) (reason, message string) {
 // take counts a Job for the Pod. It changes onNode, so each plan needs its own copy.
 func (m *room) take(p *podState) {
 	m.held++
+	m.jobs++
 	if m.onNode == nil {
 		m.onNode = map[placeOf]places{}
 	}
@@ -138,7 +144,7 @@ func (observed observation) mayCreateJob(p *podState) bool {
 // observeRoom counts what other captures use. It reads the cache, and passes run concurrently: a node may exceed its ceiling by a
 // few probes for a moment.
 func (r *Reconciler) observeRoom(ctx context.Context, capture sondev1.Capture, observed *observation) error {
-	observed.room = room{limits: r.Ceilings, takes: takesOf(capture), onNode: map[placeOf]places{}}
+	observed.room = room{limits: r.Ceilings, jobs: observed.jobs, takes: takesOf(capture), onNode: map[placeOf]places{}}
 	if !slices.ContainsFunc(observed.pods, (*podState).needsJob) {
 		return nil
 	}
@@ -147,7 +153,7 @@ func (r *Reconciler) observeRoom(ctx context.Context, capture sondev1.Capture, o
 			observed.room.held++
 		}
 	}
-	if r.Ceilings.CapturesPerNamespace == 0 && !r.limitsNodes() {
+	if r.Ceilings.CapturesPerNamespace == 0 && r.Ceilings.PodsPerCapture == 0 && !r.limitsNodes() {
 		return nil // without these ceilings other captures do not matter
 	}
 	captures, err := r.captures(ctx)
@@ -159,6 +165,7 @@ func (r *Reconciler) observeRoom(ctx context.Context, capture sondev1.Capture, o
 		return err
 	}
 	observeOthers(capture, captures, observed, counts)
+	observed.room.jobs += jobsOfOthers(capture, captures, observed.now)
 	return nil
 }
 

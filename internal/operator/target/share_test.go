@@ -40,6 +40,8 @@ func largeTrace(phase sondev1.Phase) *sondev1.Trace {
 		}
 		trace.Status.Pods = append(trace.Status.Pods, e)
 	}
+	trace.Status.PodsOmitted, trace.Status.Totals = 3, sondev1.Totals{Pods: 203, Failed: 203}
+	trace.Status.CompletionTime = new(metav1.Unix(5, 0))
 	return trace
 }
 
@@ -89,7 +91,8 @@ func TestEndedCapturesTakeLittleMemory(t *testing.T) {
 func TestStripKeepsTheStatus(t *testing.T) {
 	until := new(metav1.NewTime(time.Unix(6, 0)))
 	ended := sondev1.CaptureStatus{
-		Phase: sondev1.PhaseIncomplete, JobID: "ab12", ObservedGeneration: 3,
+		Phase: sondev1.PhaseIncomplete, JobID: "ab12", ObservedGeneration: 3, PodsOmitted: 3,
+		Totals: sondev1.Totals{Pods: 203}, CompletionTime: new(metav1.Unix(5, 0)),
 		Pods: []sondev1.PodResult{{UID: fmt.Sprintf("%036d", 6), Phase: sondev1.PhaseFailed, AvailableUntil: until}},
 	}
 	for phase, want := range map[sondev1.Phase]sondev1.CaptureStatus{

@@ -99,10 +99,15 @@ func stripOwn(o metav1.Object) {
 }
 
 // ended keeps what the operator reads again and again of a capture that has ended: users may keep as many as a namespace may have,
-// for ever. Of the Pods' entries it keeps when the last file is deleted. The rest is in the API server, for the few passes and
-// requests that need it.
+// for ever. Of the Pods it keeps how many had Jobs, and when the last file is deleted. The rest is in the API server, for the few passes
+// and requests that need it.
 func ended(status *sondev1.CaptureStatus) sondev1.CaptureStatus {
-	kept := sondev1.CaptureStatus{Phase: status.Phase, JobID: status.JobID, ObservedGeneration: status.ObservedGeneration}
+	kept := sondev1.CaptureStatus{
+		Phase: status.Phase, JobID: status.JobID, ObservedGeneration: status.ObservedGeneration, Totals: sondev1.Totals{Pods: status.Totals.Pods},
+	}
+	if status.PodsOmitted > 0 { // when their files are deleted is in no entry
+		kept.PodsOmitted, kept.CompletionTime = status.PodsOmitted, status.CompletionTime
+	}
 	for i := range status.Pods {
 		e := &status.Pods[i]
 		if e.AvailableUntil != nil && (kept.Pods == nil || kept.Pods[0].AvailableUntil.Before(e.AvailableUntil)) {
