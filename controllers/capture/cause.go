@@ -21,6 +21,9 @@ import (
 // cache may lag.
 func (r *Reconciler) observeCause(ctx context.Context, capture sondev1.Capture, observed *observation, p *podState, claimed outcome.Cause) error {
 	switch {
+	case claimed == outcome.CausePod && p.absent && p.job != nil && observed.now.After(p.job.GetCreationTimestamp().Add(staleFor)):
+		// The cache had the Pod when the Job was created, so it was deleted. Unlisted Pods would be read again in each pass.
+		return nil
 	case claimed == outcome.CausePod:
 		return r.observeLeaving(ctx, r.Live, capture, p)
 	case claimed == outcome.CauseStop && !capture.Common().Stop:
@@ -37,8 +40,9 @@ func (r *Reconciler) observeCause(ctx context.Context, capture sondev1.Capture, 
 func (r *Reconciler) observeLeaving(ctx context.Context, reader client.Reader, capture sondev1.Capture, p *podState) error {
 	var pod corev1.Pod
 	err := reader.Get(ctx, client.ObjectKey{Namespace: capture.Common().TargetNamespace, Name: p.before.Name}, &pod)
+	p.absent = gone.Is(err) || err == nil && pod.UID != p.uid
 	switch {
-	case gone.Is(err), err == nil && pod.UID != p.uid:
+	case p.absent:
 		p.gone, p.goneAt = true, time.Time{}
 	case err != nil:
 		return fmt.Errorf("get target pod %s: %w", p.before.Name, err)

@@ -1,12 +1,65 @@
 package capture
 
 import (
+	"context"
+	"fmt"
 	"testing"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
+
+	sondev1 "github.com/sonde-operator/sonde/api/v1alpha1"
 )
+
+// TestUnlistedPodsAreNotReadForever checks that a pass does not read live each deleted Pod that the status has no room to list. It does so
+// shortly after the Job was created, when the cache may lack the Pod, and if the Pod has ended and still exists: only the API server knows
+// when it ended.
+func TestUnlistedPodsAreNotReadForever(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, newCapture(begun, func(pc *sondev1.PacketCapture) {
+		pc.Spec.Duration = "1h"
+		for i := range sondev1.MaxPodEntries { // listed before all others
+			name := fmt.Sprintf("over-%03d", i)
+			pc.Status.Pods = append(pc.Status.Pods, sondev1.PodResult{
+				UID: "uid-" + name, Name: name, Node: "node-a", Job: name + "-qwer", Phase: sondev1.PhaseIncomplete, Reason: sondev1.ReasonKilled,
+			})
+		}
+	}), deployment("web-1", "web-2", "web-3")...)
+	reads := 0
+	w.r.Live = interceptor.NewClient(w.client.(client.WithWatch), interceptor.Funcs{
+		Get: func(ctx context.Context, c client.WithWatch, key client.ObjectKey, o client.Object, opts ...client.GetOption) error {
+			if _, ok := o.(*corev1.Pod); ok {
+				reads++
+			}
+			return c.Get(ctx, key, o, opts...)
+		},
+	})
+	w.settle()
+	w.agents(w.attach)
+	w.settle()
+	w.remove(webPod("web-1"))
+	w.remove(webPod("web-2"))
+	ended := webPod("web-3")
+	w.get(client.ObjectKeyFromObject(ended), ended)
+	ended.Status.Phase = corev1.PodFailed
+	w.update(ended)
+	w.agents(w.end(done(sondev1.ReasonTargetGone)))
+	for _, tc := range []struct {
+		after time.Duration
+		want  int
+	}{{0, 3}, {staleFor + time.Second, 1}} {
+		w.clock.Step(tc.after)
+		w.settle()
+		reads = 0
+		w.pass()
+		if s := w.capture().Status; reads != tc.want || s.Totals.Completed != 3 || s.PodsOmitted != 3 {
+			t.Errorf("after %s: %d Pods are read live, want %d; totals %+v", tc.after, reads, tc.want, s.Totals)
+		}
+	}
+}
 
 // TestStoppedAt checks that the time of a stop is taken from the API server's record of writers, and only if that cannot be the time of
 // a later change.

@@ -63,6 +63,8 @@ type podState struct {
 	// Slim forms: full Pods and Jobs take ten times the memory, and a capture may have thousands.
 	pod  *slim.Pod // nil unless it is a live Pod of the target
 	gone bool      // it has ended or does not exist any more
+	// absent reports that it does not exist any more.
+	absent bool
 	// goneAt is when the last of its containers ended; leaving is set if the Pod is being deleted, and leavingAt since when. The times
 	// are zero if they are not known.
 	goneAt    time.Time
