@@ -48,6 +48,7 @@ type apiServer struct {
 	breakOnce bool
 	rings     map[string][]byte // streams of rings of files, by the UID of their Pod; nil: a Pod has one file
 	noLive    bool              // like an older operator
+	expired   bool              // growing files are gone
 	busy      int               // requests for a growing file that find no place
 	streams   map[string]int    // requests for a growing file, by the UID of its Pod
 	// podIP is the address of Pod shop/web-1. Listing Pods and Services is forbidden if it is empty, and in all namespaces at once.
@@ -408,6 +409,11 @@ func (s *apiServer) live(k kind.Capture, w http.ResponseWriter, r *http.Request)
 		fmt.Fprint(w, `{"error":"this user has 16 streams open"}`)
 		return
 	}
+	if s.expired {
+		w.WriteHeader(http.StatusGone)
+		fmt.Fprint(w, `{"error":"the files of Pod web-1 are gone"}`)
+		return
+	}
 	var at int
 	if _, err := fmt.Sscan(r.URL.Query().Get("from"), &at); err != nil {
 		s.t.Errorf("live from %q: %v", r.URL.RawQuery, err)
@@ -438,6 +444,13 @@ func (s *apiServer) live(k kind.Capture, w http.ResponseWriter, r *http.Request)
 			return
 		}
 	}
+}
+
+// streamsOf counts the requests for the growing file of a Pod.
+func (s *apiServer) streamsOf(uid string) int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.streams[uid]
 }
 
 // packets returns a capture file with one packet at each time, in nanoseconds.

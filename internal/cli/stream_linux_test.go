@@ -281,6 +281,39 @@ func TestFollowEndedEarly(t *testing.T) {
 	}
 }
 
+// A Pod that had ended before, and whose file has expired, is left out. If it ended meanwhile, its packets are missing.
+func TestFollowLeavesOutExpiredFiles(t *testing.T) {
+	for name, tc := range map[string]struct {
+		before v1alpha1.Phase
+		code   int
+		want   string
+	}{
+		"it had ended":      {v1alpha1.PhaseCompleted, report.ExitOK, "0 packets of "},
+		"it ends meanwhile": {v1alpha1.PhaseCapturing, report.ExitIncomplete, "3 packets are not in the stream, because a Pod's stream ended before the capture did, or did not begin\n"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := runningCapture(t)
+			s.expired = true
+			c := s.add(&v1alpha1.PacketCapture{}, v1alpha1.PhaseCapturing)
+			c.CaptureStatus().Pods[0].Phase = tc.before
+			r := start(t, s, nil, "follow", "web", "--delay", "10ms")
+			for began := time.Now(); s.streamsOf("u1") == 0; time.Sleep(10 * time.Millisecond) {
+				if time.Since(began) > 20*time.Second {
+					t.Fatal("the file is not asked for")
+				}
+			}
+			s.later("packetcaptures/web", func(c v1alpha1.Capture) {
+				s.twoPods(v1alpha1.PhaseCompleted)(c)
+				c.CaptureStatus().Pods = c.CaptureStatus().Pods[:1]
+			})
+			r.await(t, tc.code)
+			if !strings.Contains(r.errOut.String(), tc.want) {
+				t.Errorf("no %q in\n%s", tc.want, r.errOut)
+			}
+		})
+	}
+}
+
 // What cannot be followed is refused with the next step.
 func TestFollowRefuses(t *testing.T) {
 	ring := &v1alpha1.PacketCapture{Spec: v1alpha1.PacketCaptureSpec{Rotate: &v1alpha1.Rotate{MaxBytes: 1 << 20, Files: 2}}}

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net/http"
 	"net/netip"
 	"sync"
 	"testing"
@@ -311,6 +312,46 @@ func TestMorePodsThanPlaces(t *testing.T) {
 		if *st.IfDrop != lost || *st.Delivered != 1 {
 			t.Errorf("%d dropped and %d delivered at an interface, want %d and 1", *st.IfDrop, *st.Delivered, lost)
 		}
+	}
+}
+
+// A Pod whose file was gone before its first packet came is left out. It is an error if the file is gone later, or cannot be read.
+func TestFileIsGone(t *testing.T) {
+	gone := &results.Error{Code: http.StatusGone, Message: "the files of Pod b are gone", FromManager: true}
+	for name, tc := range map[string]struct {
+		err   error
+		first []byte // of the Pod
+		fails bool
+	}{
+		"before its first packet": {err: gone},
+		"after some packets":      {err: gone, first: packet(20), fails: true},
+		"by another server":       {err: &results.Error{Code: http.StatusGone}, fails: true},
+		"it is refused":           {err: &results.Error{Code: http.StatusForbidden, FromManager: true}, fails: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := &world{t: t, out: &output{}}
+			w.Stream = New(t.Context(), Options{Delay: 10 * time.Millisecond, Out: w.out, Blocks: func(_ context.Context, uid, file string, _ bool, to results.BlockSink) error {
+				p := &fakePod{w: to}
+				w.write(p, pcapng.AppendSection(nil, &pcapng.Section{}), pcapng.AppendInterface(nil, &pcapng.Interface{Name: uid, LinkType: pcapng.LinkTypeEthernet}))
+				if uid == "a" {
+					w.write(p, packet(10))
+					return nil
+				}
+				if tc.first != nil {
+					w.write(p, tc.first)
+				}
+				return fmt.Errorf("follow %s: %w", file, tc.err)
+			}})
+			w.Update(update("a"))
+			w.Update(update("b"))
+			r, err := w.Finish(t.Context())
+			if (err != nil) != tc.fails {
+				t.Fatalf("Finish: %v", err)
+			}
+			if diff := cmp.Diff(map[string]int64{"a": 1}, r.Read); !tc.fails && (diff != "" || r.Packets != 1) {
+				t.Errorf("%d packets, read (-want +got):\n%s", r.Packets, diff)
+			}
+		})
 	}
 }
 

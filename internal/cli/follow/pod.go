@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/http"
 	"time"
 
 	"github.com/sonde-operator/sonde/internal/cli/podstreams"
@@ -39,7 +40,8 @@ type pod struct {
 	earlier uint64
 }
 
-// readPod reads the stream of one Pod.
+// readPod reads the stream of one Pod. If its file was gone before the first packet came, the Pod is left out: it ended long before the
+// others, or its agent was lost.
 func (s *Stream) readPod(ctx context.Context, of podstreams.Pod) error {
 	p := &pod{stream: s, ctx: ctx, uid: of.UID, earlier: uint64(of.Packets)}
 	s.mu.Lock()
@@ -55,11 +57,23 @@ func (s *Stream) readPod(ctx context.Context, of podstreams.Pod) error {
 	if err == nil {
 		return nil
 	}
+	if isGone(err) && !p.began {
+		s.mu.Lock()
+		delete(s.result.Read, of.UID) // it had no stream
+		s.mu.Unlock()
+		return nil
+	}
 	err = fmt.Errorf("Pod %s: %w", of.Name, err) //nolint:staticcheck // a kind
 	if errors.Is(err, results.ErrNoLiveRing) {
 		s.refuse(err)
 	}
 	return err
+}
+
+// isGone reports whether the manager says that a file is not in the cluster any more.
+func isGone(err error) bool {
+	refused, ok := errors.AsType[*results.Error](err)
+	return ok && refused.FromManager && refused.Code == http.StatusGone
 }
 
 // Write accepts one whole block.
