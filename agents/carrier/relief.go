@@ -55,9 +55,9 @@ func (c *Carrier) waiting(now time.Time) []memory.Waiter[*conn] {
 	most := ""
 	for _, one := range c.all() {
 		one.mu.Lock()
-		up := one.client
+		up, closed := one.client, one.closed
 		one.mu.Unlock()
-		if up == nil {
+		if up == nil || closed { // a closed one holds nothing of its client, and would take the place of one whose end frees memory
 			continue
 		}
 		w := memory.Waiter[*conn]{Of: one, Holds: int(tunnel.Near), Moved: up.flow.Moved(), Waits: up.flow.Waits(now)}
