@@ -62,6 +62,7 @@ func (c *conn) relayRaw(up *upstream) {
 // abandonRaw stops the peer's direction of a pinned connection. The upstream's direction may go on.
 func (c *conn) abandonRaw(up *upstream) {
 	c.mu.Lock()
+	c.noteReset(up)
 	c.discard = true
 	ended := up.ended
 	c.mu.Unlock()

@@ -145,7 +145,7 @@ func (c *conn) sendBody(up *upstream, rest *body) bool {
 			return false
 		}
 		if _, err := up.Write(c.in.bytes()[:n]); err != nil {
-			c.abandon()
+			c.abandon(up)
 			return false
 		}
 		c.in.skip(n)
@@ -169,7 +169,7 @@ func (c *conn) readBody(up *upstream, rest *body) bool {
 		rest.left -= n
 		if err != nil && !errors.Is(err, io.ErrUnexpectedEOF) {
 			// The error may be of either side. If it is the app's, its response may be on its way.
-			c.abandon()
+			c.abandon(up)
 			return false
 		}
 	} else {
@@ -223,8 +223,9 @@ func (c *conn) cutShort(up *upstream) {
 }
 
 // abandon stops a request that the upstream does not take. Its response may come, or have come.
-func (c *conn) abandon() {
+func (c *conn) abandon(up *upstream) {
 	c.mu.Lock()
+	c.noteReset(up)
 	c.discard = true
 	c.exchange.abandoned = true
 	answered := c.exchange.answered || c.exchange.up == nil || c.exchange.up.ended
@@ -239,10 +240,38 @@ func (c *conn) abandon() {
 func (c *conn) throwAway() {
 	c.in.free()
 	for {
-		if err := c.in.fill(c.down); err != nil {
-			c.close(!errors.Is(err, io.EOF) && !errors.Is(err, os.ErrDeadlineExceeded))
-			return
+		err := c.in.fill(c.down)
+		switch {
+		case err == nil:
+			c.in.skip(c.in.len())
+			continue
+		case errors.Is(err, io.EOF):
+			c.endAfterUpstream()
+		default:
+			c.close(!errors.Is(err, os.ErrDeadlineExceeded))
 		}
-		c.in.skip(c.in.len())
+		return
+	}
+}
+
+// endAfterUpstream handles the end of the peer's direction of a connection that takes no more of it. An upstream may still send: its
+// goroutine ends the connection after it. An end before that would make a part of a response look whole.
+func (c *conn) endAfterUpstream() {
+	c.mu.Lock()
+	up := c.raw
+	if up == nil && !c.exchange.answered {
+		up = c.exchange.up
+		c.exchange.asked = up != nil // as in cutShort
+	}
+	c.noMore = true
+	ended := up == nil || up.ended
+	c.mu.Unlock()
+	switch {
+	case up == nil:
+		c.close(false)
+	case !ended && hasReset(c.down): // a call that copied for both sides may have taken the error
+		c.close(true)
+	default:
+		_ = up.CloseWrite() // fails if up has ended
 	}
 }

@@ -219,8 +219,9 @@ func (c *conn) write(out *buffer, n int) step {
 
 // upstreamEnded handles the end of an upstream. held are bytes of a head that is not complete.
 func (c *conn) upstreamEnded(up *upstream, err error, held []byte) {
-	regular := errors.Is(err, io.EOF)
 	c.mu.Lock()
+	c.noteReset(up)
+	regular := errors.Is(err, io.EOF) && !up.reset
 	up.ended, up.endedBy = true, err
 	x := &c.exchange
 	switch {

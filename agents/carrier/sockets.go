@@ -137,6 +137,16 @@ func movedOf(s syscall.Conn) (n int64, err error) {
 	return n, err
 }
 
+// hasReset reports whether the peer of a socket has reset the connection. The kernel tells the error only once, and then an end.
+func hasReset(s syscall.Conn) (reset bool) {
+	_ = control(s, func(fd int) error {
+		info, err := unix.GetsockoptTCPInfo(fd, unix.IPPROTO_TCP, unix.TCP_INFO)
+		reset = err == nil && info.State == unix.BPF_TCP_CLOSE
+		return err
+	})
+	return reset
+}
+
 // measure returns what all sockets hold in bytes, and the connections with a socket that holds largeHolder.
 func (c *Carrier) measure() (sums [sides]int, large []holder) {
 	for _, one := range c.all() {

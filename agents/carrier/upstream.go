@@ -22,11 +22,12 @@ type upstream struct {
 	// flow of a client's bytes. What the peer does not take piles up in this process, up to tunnel.Near.
 	flow memory.Flow
 	// ended: nothing more can be read; endedBy is why. held are bytes of a head that is not complete, if it ended while a request was being
-	// sent. detached: the conn uses it no more. The conn's mu guards them.
+	// sent. detached: the conn uses it no more. reset: the app has reset its connection. The conn's mu guards them.
 	ended    bool
 	endedBy  error
 	held     []byte
 	detached bool
+	reset    bool
 }
 
 func (u *upstream) app() bool { return u.route == nil }

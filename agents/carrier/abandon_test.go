@@ -1,0 +1,168 @@
+package carrier
+
+import (
+	"errors"
+	"io"
+	"net"
+	"net/netip"
+	"strings"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// refuser is a server that takes no more at some moment, and sends on.
+type refuser struct {
+	io.Reader
+	io.Closer
+	refuses atomic.Bool
+	taken   atomic.Int64 // bytes
+}
+
+var errRefused = errors.New("refused by the test")
+
+func (r *refuser) Write(b []byte) (int, error) {
+	if r.refuses.Load() {
+		return 0, errRefused
+	}
+	r.taken.Add(int64(len(b)))
+	return len(b), nil
+}
+
+func (r *refuser) CloseWrite() error { return nil }
+
+// TestResponseOfAServerThatTakesNoMore: a server answers early and slowly, and takes no more of the request. Its caller ends its direction
+// meanwhile, and gets the whole response, or a reset if the server fails.
+func TestResponseOfAServerThatTakesNoMore(t *testing.T) {
+	post := request("POST /", "X-User: alice", "Content-Length: 10") + "12345"
+	for name, tc := range map[string]struct {
+		send, first, rest string
+		fails             bool
+	}{
+		"until close":                   {send: post, first: "HTTP/1.0 200 OK\r\n\r\nfirst", rest: "rest"},
+		"until close, the server fails": {send: post, first: "HTTP/1.0 200 OK\r\n\r\nfirst", rest: "rest", fails: true},
+		"chunks":                        {send: post, first: "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nfirst\r\n", rest: "4\r\nrest\r\n0\r\n\r\n"},
+		"no HTTP":                       {send: "SELECT 1\r\n", first: "first", rest: "rest"},
+		"no HTTP, the server fails":     {send: "SELECT 1\r\n", first: "first", rest: "rest", fails: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			f := start(t, scripted(&recorder{}, nil), nil, byUser("cli", "alice"))
+			peer, down := tcpPair(t)
+			c := newConn(f.Carrier, down, netip.AddrPortFrom(netip.MustParseAddr("127.0.0.1"), f.port))
+			from, server := io.Pipe()
+			client := &refuser{Reader: from, Closer: from}
+			c.adopt(&upstream{duplex: client, route: f.routing.Load().byID["cli"]}, tc.send != post)
+			_, _ = io.WriteString(peer, tc.send)
+			done := make(chan struct{})
+			go func() {
+				defer close(done)
+				c.serve()
+			}()
+			holds := func(condition func() bool) func() bool {
+				return func() bool {
+					c.mu.Lock()
+					defer c.mu.Unlock()
+					return condition()
+				}
+			}
+			await(t, "the request", func() bool { return client.taken.Load() == int64(len(tc.send)) })
+			client.refuses.Store(true)
+			_, _ = io.WriteString(peer, "6")
+			await(t, "the refusal", holds(func() bool { return c.discard }))
+			_, _ = io.WriteString(server, tc.first)
+			if _, err := io.ReadFull(peer, make([]byte, len(tc.first))); err != nil {
+				t.Fatal(err)
+			}
+			_ = peer.CloseWrite()
+			await(t, "the end of the caller's direction", holds(func() bool { return c.noMore || c.closed }))
+			_, _ = io.WriteString(server, tc.rest)
+			if tc.fails {
+				_ = server.CloseWithError(errRefused)
+			} else {
+				_ = server.Close()
+			}
+			if got, reset := readAll(peer); got != tc.rest && !tc.fails || reset != tc.fails {
+				t.Errorf("after %q comes %q, reset %t", tc.first, got, reset)
+			}
+			_ = peer.Close()
+			<-done
+		})
+	}
+}
+
+// TestAppResetsDuringUpload: an app resets the connection in the middle of its response, while the caller takes nothing. The carrier learns
+// of it when it sends more of the request. What the app sent before must not look whole.
+func TestAppResetsDuringUpload(t *testing.T) {
+	for name, send := range map[string]string{"until close": request("POST /", "Content-Length: 99"), "no HTTP": "SELECT 1\r\n\r\n"} {
+		for end, half := range map[string]bool{"it waits": false, "it ends its direction": true} {
+			t.Run(name+", "+end, func(t *testing.T) {
+				failed := make(chan struct{})
+				app := func(d duplex) {
+					tcp := d.(*net.TCPConn)
+					_, _ = io.ReadFull(tcp, make([]byte, len(send)))
+					_, _ = io.WriteString(tcp, "HTTP/1.0 200 OK\r\n\r\n")
+					_ = tcp.SetWriteDeadline(time.Now().Add(500 * time.Millisecond)) // by then all buffers are full
+					_, _ = tcp.Write(make([]byte, 64<<20))
+					_ = tcp.SetLinger(0)
+					_ = tcp.Close()
+					close(failed)
+				}
+				f := start(t, app, nil, byUser("cli", "alice"))
+				c := f.dial(t)
+				await(t, "the connection", func() bool { return len(f.all()) == 1 })
+				one := f.all()[0]
+				_, _ = io.WriteString(c, send)
+				<-failed
+				told := false // a write may take the error, and a read then gets an end
+				await(t, "the refusal", func() bool {
+					_, err := io.WriteString(c, "x")
+					told = told || err != nil
+					one.mu.Lock()
+					defer one.mu.Unlock()
+					return one.discard || one.closed
+				})
+				if half {
+					_ = c.CloseWrite()
+					await(t, "the end of the caller's direction", func() bool {
+						one.mu.Lock()
+						defer one.mu.Unlock()
+						return one.noMore || one.closed
+					})
+				}
+				if back, reset := readAll(c); !reset && !told {
+					t.Errorf("%d bytes of the response come back, and an end", len(back))
+				}
+				await(t, "the end of the connection", func() bool { return len(f.all()) == 0 })
+			})
+		}
+	}
+}
+
+// TestCallerResetsItsUpload: the kernel copies what a caller sends, and the caller resets the connection. The app learns of it, and the
+// connection ends.
+func TestCallerResetsItsUpload(t *testing.T) {
+	for name, head := range map[string]string{"a long body": request("POST /", "Content-Length: 99999999"), "no HTTP": "SELECT 1\r\n"} {
+		t.Run(name, func(t *testing.T) {
+			body := strings.Repeat("x", 4*largeBuffer)
+			ended := make(chan error, 1)
+			got := make(chan struct{})
+			app := func(d duplex) {
+				_, _ = io.ReadFull(d, make([]byte, len(head)+len(body)))
+				close(got)
+				_, err := d.Read(make([]byte, 1))
+				ended <- err
+			}
+			f := start(t, app, nil, byUser("cli", "alice"))
+			c := f.dial(t)
+			_, _ = io.WriteString(c, head+body)
+			<-got
+			_ = c.SetLinger(0)
+			_ = c.Close()
+			if err := <-ended; !errors.Is(err, syscall.ECONNRESET) {
+				t.Errorf("the app's connection ends with %v", err)
+			}
+			await(t, "the end of the connection", func() bool { return len(f.all()) == 0 })
+		})
+	}
+}
