@@ -235,8 +235,7 @@ func (c *Carrier) start(down *net.TCPConn) {
 		c.kickSteerer()
 	}
 	if full {
-		_ = down.SetLinger(0) // the peer learns at once
-		_ = down.Close()
+		_ = down.Close() // the peer learns at once
 		return
 	}
 	one.buffers = bufferSize(n)

@@ -81,6 +81,7 @@ type exchange struct {
 }
 
 func newConn(c *Carrier, down *net.TCPConn, to netip.AddrPort) *conn {
+	resetOnClose(down)
 	one := &conn{carrier: c, down: down, to: to}
 	one.settled.L = &one.mu
 	return one
@@ -106,17 +107,15 @@ func (c *conn) close(abort bool) {
 	leaving := c.leaving
 	c.settled.Broadcast()
 	c.mu.Unlock()
-	if abort {
-		_ = c.down.SetLinger(0)
-		if app != nil {
-			_ = app.tcp.SetLinger(0)
-		}
-	}
 	_ = c.down.Close()
 	if leaving != nil {
 		shutdown(leaving)
 	}
-	if app != nil {
+	switch {
+	case app == nil:
+	case abort:
+		_ = app.abort()
+	default:
 		_ = app.Close()
 	}
 	switch {
@@ -165,6 +164,7 @@ func (c *conn) adopt(up *upstream, pinned bool) bool {
 	}
 	if up.app() {
 		c.app = up
+		resetOnClose(up.tcp)
 		setBuffers(up.tcp, c.buffers)
 	} else {
 		c.client = up

@@ -50,6 +50,17 @@ func setBuffers(s *net.TCPConn, size int) {
 	_ = s.SetWriteBuffer(size / 2)
 }
 
+// resetOnClose makes close reset a connection. The kernel closes the sockets of a process that is killed, and a regular end would make what
+// the other side has got look whole.
+func resetOnClose(s *net.TCPConn) {
+	_ = s.SetLinger(0) // an error means that the connection has ended
+}
+
+// endOnClose undoes resetOnClose before a regular end. The kernel then sends what the other side has not taken, also after close.
+func endOnClose(s *net.TCPConn) {
+	_ = s.SetLinger(-1)
+}
+
 // control calls do with a socket's descriptor. The error says that the socket is closed, or is do's.
 func control(s syscall.Conn, do func(fd int) error) error {
 	raw, err := s.SyscallConn()
@@ -215,15 +226,16 @@ func (c *conn) peer() string {
 	return host
 }
 
-// keepUntaken keeps the accepted socket by a second descriptor if it is about to be closed and the peer has not taken all. The kernel would
+// keepUntaken prepares a regular end. It keeps the accepted socket by a second descriptor if the peer has not taken all. The kernel would
 // keep the bytes of a closed socket, for this container, as long as the peer likes, and relieve would not know of them. If there are
 // bytes that the carrier has not read, close throws all away and resets. The caller holds mu.
 func (c *conn) keepUntaken() {
-	if holdsOf(c.down).unsent == 0 {
-		return
+	untaken := holdsOf(c.down).unsent > 0
+	if untaken && unread(c.down) > 0 {
+		return // it still resets, also if another goroutine reads them before close
 	}
-	if unread(c.down) > 0 {
-		_ = c.down.SetLinger(0) // also if another goroutine reads them before close
+	endOnClose(c.down)
+	if !untaken {
 		return
 	}
 	if f, err := c.down.File(); err == nil {

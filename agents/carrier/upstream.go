@@ -32,6 +32,17 @@ type upstream struct {
 
 func (u *upstream) app() bool { return u.route == nil }
 
+// Close ends both directions. To the app it looks like a regular end.
+func (u *upstream) Close() error {
+	if u.tcp != nil {
+		endOnClose(u.tcp)
+	}
+	return u.duplex.Close()
+}
+
+// abort closes an upstream. The app's connection is reset.
+func (u *upstream) abort() error { return u.duplex.Close() }
+
 // leave ends the connection to an upstream that has got all that there is for it. A client has to end its direction, too: Close alone would
 // reset the stream, and with it the connection of the developer's process.
 func (u *upstream) leave() {
