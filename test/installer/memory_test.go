@@ -27,8 +27,8 @@ func TestMemoryLimit(t *testing.T) {
 			continue
 		}
 		soft, err := resource.ParseQuantity(strings.TrimSuffix(e.Value, "B")) // Go writes MiB, Kubernetes Mi
-		if err != nil || soft.Value() > most.Value()*9/10 || soft.Value() < most.Value()/2 {
-			t.Errorf("GOMEMLIMIT=%s (%v) with a limit of %s: want half of it to nine tenths", e.Value, err, most)
+		if err != nil || soft.Value() > most.Value()*9/10 || soft.Value() < most.Value()*2/5 {
+			t.Errorf("GOMEMLIMIT=%s (%v) with a limit of %s: want two fifths of it to nine tenths", e.Value, err, most)
 		}
 		return
 	}

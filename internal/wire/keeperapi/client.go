@@ -3,6 +3,7 @@ package keeperapi
 import (
 	"bytes"
 	"context"
+	"crypto/tls"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -28,7 +29,8 @@ const (
 // Client talks to the keepers of one capture, which all have the same key pair. It is safe for concurrent use. It keeps few
 // idle connections, which Close closes.
 type Client struct {
-	http *http.Client
+	// files gets files and what is added to them, short everything else.
+	files, short *http.Client
 }
 
 // NewClient returns a client that accepts only the keeper's certificate and shows the manager's. All are PEM, as in
@@ -38,10 +40,19 @@ func NewClient(serverCertPEM, clientCertPEM, clientKeyPEM []byte) (*Client, erro
 	if err != nil {
 		return nil, err
 	}
-	return &Client{http: &http.Client{
+	return newClient(config), nil
+}
+
+func newClient(config *tls.Config) *Client {
+	return &Client{files: newHTTP(config, readBuffer), short: newHTTP(config, shortReadBuffer)}
+}
+
+// newHTTP returns a client whose connections have a buffer of some bytes for what a keeper sends.
+func newHTTP(config *tls.Config, buffer int) *http.Client {
+	return &http.Client{
 		Transport: &http.Transport{
 			// No Proxy: a Pod's address is not reachable through the proxy of the environment.
-			DialContext:            dial,
+			DialContext:            dialWith(buffer),
 			TLSClientConfig:        config,
 			TLSHandshakeTimeout:    dialTimeout,
 			ResponseHeaderTimeout:  headerTimeout,
@@ -51,26 +62,32 @@ func NewClient(serverCertPEM, clientCertPEM, clientKeyPEM []byte) (*Client, erro
 			DisableCompression:     true,
 		},
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
-	}}, nil
+	}
 }
 
-// readBuffer of a connection in bytes; Linux doubles it. Without it, the kernel keeps up to 6 MiB (tcp_rmem) or more of a file that a user
-// downloads slowly. With cgroup v2 that counts for the manager's container.
-const readBuffer = 64 << 10
+// Read buffers of a connection in bytes; Linux doubles them. Without one, the kernel keeps up to 6 MiB (tcp_rmem) or more of a file that a
+// user downloads slowly. With cgroup v2 that counts for the manager's container. An account has account.MaxBytes, and the manager watches
+// hundreds of keepers.
+const readBuffer, shortReadBuffer = 64 << 10, 16 << 10
 
-func dial(ctx context.Context, network, address string) (net.Conn, error) {
-	conn, err := (&net.Dialer{Timeout: dialTimeout}).DialContext(ctx, network, address)
-	if err != nil {
-		return nil, fmt.Errorf("connect to a keeper: %w", err)
+func dialWith(buffer int) func(ctx context.Context, network, address string) (net.Conn, error) {
+	return func(ctx context.Context, network, address string) (net.Conn, error) {
+		conn, err := (&net.Dialer{Timeout: dialTimeout}).DialContext(ctx, network, address)
+		if err != nil {
+			return nil, fmt.Errorf("connect to a keeper: %w", err)
+		}
+		if tcp, ok := conn.(*net.TCPConn); ok {
+			_ = tcp.SetReadBuffer(buffer) // an error means that it has ended
+		}
+		return conn, nil
 	}
-	if tcp, ok := conn.(*net.TCPConn); ok {
-		_ = tcp.SetReadBuffer(readBuffer) // an error means that it has ended
-	}
-	return conn, nil
 }
 
 // Close closes the idle connections. Running calls continue, and the client can be used again.
-func (c *Client) Close() { c.http.CloseIdleConnections() }
+func (c *Client) Close() {
+	c.files.CloseIdleConnections()
+	c.short.CloseIdleConnections()
+}
 
 // Progress returns the current account of the keeper at addr (host:port).
 func (c *Client) Progress(ctx context.Context, addr string) (account.Account, error) {
@@ -88,7 +105,7 @@ func (c *Client) Progress(ctx context.Context, addr string) (account.Account, er
 // Watch calls fn with the current account and with each change. It returns nil after an account of state done, fn's error,
 // ctx's error, or ErrStreamCut, also after 20 s of silence.
 func (c *Client) Watch(ctx context.Context, addr string, fn func(account.Account) error) error {
-	resp, err := c.stream(ctx, addr, PathProgress, url.Values{QueryWatch: {"1"}}, nil)
+	resp, err := stream(ctx, c.short, addr, PathProgress, url.Values{QueryWatch: {"1"}}, nil)
 	if err != nil {
 		return fmt.Errorf("watch progress at %s: %w", addr, err)
 	}
@@ -112,7 +129,7 @@ func (c *Client) File(ctx context.Context, addr, name, rangeHeader string) (*htt
 	if rangeHeader != "" {
 		header.Set("Range", rangeHeader)
 	}
-	resp, err := c.stream(ctx, addr, PathFiles+url.PathEscape(name), nil, header)
+	resp, err := stream(ctx, c.files, addr, PathFiles+url.PathEscape(name), nil, header)
 	if err != nil {
 		return nil, fmt.Errorf("get file %q from %s: %w", name, addr, err)
 	}
@@ -126,7 +143,7 @@ func (c *Client) File(ctx context.Context, addr, name, rangeHeader string) (*htt
 // Live opens the lines or blocks of the file name from a byte on, until the capture has ended (PathLive). An answer other than 200 is
 // a *StatusError (404: no such file). The caller closes the body. Reading from it fails after 20 s of silence.
 func (c *Client) Live(ctx context.Context, addr, name string, q LiveQuery) (*http.Response, error) {
-	resp, err := c.stream(ctx, addr, PathLive+url.PathEscape(name), q.Values(), nil)
+	resp, err := stream(ctx, c.files, addr, PathLive+url.PathEscape(name), q.Values(), nil)
 	if err != nil {
 		return nil, fmt.Errorf("follow file %q at %s: %w", name, addr, err)
 	}
@@ -175,7 +192,7 @@ func (c *Client) Release(ctx context.Context, addr string) error {
 func (c *Client) call(ctx context.Context, method, addr, path string, body []byte) ([]byte, error) {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
-	resp, err := c.do(ctx, method, addr, path, nil, nil, body)
+	resp, err := do(ctx, c.short, method, addr, path, nil, nil, body)
 	if err != nil {
 		return nil, err
 	}
@@ -191,9 +208,9 @@ func (c *Client) call(ctx context.Context, method, addr, path string, body []byt
 }
 
 // stream starts a long GET. Reading its body fails when nothing arrives for readTimeout.
-func (c *Client) stream(ctx context.Context, addr, path string, query url.Values, header http.Header) (*http.Response, error) {
+func stream(ctx context.Context, by *http.Client, addr, path string, query url.Values, header http.Header) (*http.Response, error) {
 	ctx, cancel := context.WithCancelCause(ctx)
-	resp, err := c.do(ctx, http.MethodGet, addr, path, query, header, nil)
+	resp, err := do(ctx, by, http.MethodGet, addr, path, query, header, nil)
 	if err != nil {
 		cancel(nil)
 		return nil, err
@@ -202,7 +219,7 @@ func (c *Client) stream(ctx context.Context, addr, path string, query url.Values
 	return resp, nil
 }
 
-func (c *Client) do(ctx context.Context, method, addr, path string, query url.Values, header http.Header, body []byte) (*http.Response, error) {
+func do(ctx context.Context, by *http.Client, method, addr, path string, query url.Values, header http.Header, body []byte) (*http.Response, error) {
 	target := "https://" + addr + path
 	if len(query) > 0 {
 		target += "?" + query.Encode()
@@ -218,7 +235,7 @@ func (c *Client) do(ctx context.Context, method, addr, path string, query url.Va
 	if body != nil {
 		req.Header.Set("Content-Type", "application/json")
 	}
-	resp, err := c.http.Do(req)
+	resp, err := by.Do(req)
 	if err != nil {
 		if wrapped, ok := errors.AsType[*url.Error](err); ok {
 			err = wrapped.Err // the callers add the address

@@ -54,7 +54,7 @@ func TestParseStatus(t *testing.T) {
 	}
 }
 
-// TestHostileStatus: what a Stowaway that was taken over answers takes little of the manager's memory, which has a limit of 256 MiB.
+// TestHostileStatus: what a Stowaway that was taken over answers takes little of the manager's memory, which has a limit of 384 MiB.
 func TestHostileStatus(t *testing.T) {
 	const most = 96 << 20
 	for name, tc := range map[string]struct{ before, entry, after string }{
