@@ -43,6 +43,7 @@ type connection struct {
 	number   uint64      // in the order of their acceptance
 	serving  int         // requests of known users
 	known    atomic.Bool // serving is not 0
+	served   atomic.Bool // serving was not 0 at some time
 	received int         // bytes since its last request of a known user
 	held     int         // received, when it began to wait for more
 }
@@ -166,10 +167,10 @@ func (c *connection) Close() error {
 	return c.Conn.Close()
 }
 
-// drop closes a connection. What its other side has not taken goes with it: the kernel would keep that for minutes, and with cgroup v2 it
-// counts for this container.
+// drop closes a connection. What a stranger has not taken goes with it: the kernel would keep that for minutes, and with cgroup v2 it
+// counts for this container. A known user may still be taking the end of an answer.
 func (c *connection) drop() {
-	if tcp, ok := c.Conn.(*net.TCPConn); ok {
+	if tcp, ok := c.Conn.(*net.TCPConn); ok && !c.served.Load() {
 		_ = tcp.SetLinger(0) // an error means that it is closed
 	}
 	_ = c.Conn.Close()
@@ -202,6 +203,7 @@ func (c *connection) serve(n int) {
 	before := c.serving
 	c.serving += n
 	c.known.Store(c.serving > 0)
+	c.served.Store(true)
 	if _, open := l.open[c]; open {
 		l.held -= c.held
 		switch {

@@ -10,6 +10,7 @@ import (
 	"net/http/httptest"
 	"os"
 	"slices"
+	"syscall"
 	"testing"
 	"time"
 )
@@ -256,5 +257,50 @@ func TestKnownUsersReadWithoutTheLock(t *testing.T) {
 	}
 	if err := <-read; err != nil {
 		t.Error(err)
+	}
+}
+
+// TestEndOfAnAnswer: a connection gives way when its answer was sent and its client has not taken all. A known user gets all of it. What a
+// stranger has not taken is thrown away.
+func TestEndOfAnAnswer(t *testing.T) {
+	const size, request = 100 << 10, "GET / HTTP/1.1\r\nHost: a\r\n\r\n"
+	for name, known := range map[string]bool{"a known user": true, "a stranger": false} {
+		t.Run(name, func(t *testing.T) {
+			s := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				if known {
+					defer Serving(r.Context())()
+				}
+				_, _ = w.Write(make([]byte, size))
+			}))
+			s.Listener = Listen(s.Listener, 1)
+			s.Config.ConnContext = Context
+			sent := make(chan struct{}, 1)
+			s.Config.ConnState = func(_ net.Conn, state http.ConnState) {
+				if state == http.StateIdle {
+					sent <- struct{}{}
+				}
+			}
+			s.Start()
+			t.Cleanup(s.Close)
+			small := net.Dialer{Control: func(_, _ string, raw syscall.RawConn) error {
+				return raw.Control(func(fd uintptr) { _ = syscall.SetsockoptInt(int(fd), syscall.SOL_SOCKET, syscall.SO_RCVBUF, 4<<10) })
+			}}
+			slow, err := small.DialContext(t.Context(), "tcp", s.Listener.Addr().String())
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer slow.Close()
+			_ = slow.SetDeadline(time.Now().Add(time.Minute))
+			_, _ = fmt.Fprint(slow, request)
+			<-sent
+			c := client{t, s.Listener.Addr().String(), map[string]net.Conn{}}
+			c.dial("another", "127.0.0.2")
+			_, _ = fmt.Fprint(c.open["another"], request)
+			<-sent // it is served after the first one was closed
+			b, err := io.ReadAll(slow)
+			if whole := err == nil && len(b) > size; whole != known {
+				t.Errorf("%d bytes come, then %v", len(b), err)
+			}
+		})
 	}
 }
