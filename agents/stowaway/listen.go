@@ -12,8 +12,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// untaken is how long the kernel keeps what the other side of a connection does not take, also after Stowaway has closed it. It is longer
-// than Stowaway waits for any answer. By default it is minutes, and a machine that connects again and again could fill the memory.
+// untaken is how long the kernel keeps what the other side of a connection does not take, also after Stowaway has closed it. It is as long
+// as Stowaway waits for an answer at most. By default it is minutes, and a machine that connects again and again could fill the memory.
 const untaken = 10 * time.Second
 
 // Listen opens a port of Stowaway, like ":8080". What it accepts has the same timeout.
