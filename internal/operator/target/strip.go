@@ -76,7 +76,11 @@ func Strip(o any) (any, error) {
 // values have up to 512 KiB.
 func stripCollector(c *sondev1.Collector) {
 	c.SetLabels(nil)
-	c.SetAnnotations(short(pick(c.GetAnnotations(), sondev1.AnnotationStamp, sondev1.AnnotationRetry))) // a change of them wakes
+	kept := pick(c.GetAnnotations(), sondev1.AnnotationStamp, sondev1.AnnotationRetry) // a change of them wakes
+	if retry, ok := kept[sondev1.AnnotationRetry]; ok {
+		kept[sondev1.AnnotationRetry] = shorten(retry) // pass.RetryRequested compares less
+	}
+	c.SetAnnotations(short(kept))
 	c.SetOwnerReferences(nil)
 	c.SetFinalizers(nil)
 	c.Spec = sondev1.CollectorSpec{Collector: sondev1.CollectorRelease{Name: c.Spec.Collector.Name}, Tenant: c.Spec.Tenant}

@@ -16,6 +16,7 @@ import (
 	"k8s.io/client-go/tools/cache"
 
 	sondev1 "github.com/sonde-operator/sonde/api/v1alpha1"
+	"github.com/sonde-operator/sonde/internal/operator/pass"
 	"github.com/sonde-operator/sonde/internal/operator/slim"
 	"github.com/sonde-operator/sonde/internal/operator/target"
 )
@@ -162,6 +163,35 @@ func TestStatesOfManyContainers(t *testing.T) {
 		if got != want {
 			t.Errorf("of %.20s %s is kept, want %s", containers, got, want)
 		}
+	}
+}
+
+// TestLongRetriesWake: the cache shows each request for another attempt of a Collector, however long the annotation is, and keeps little of it.
+func TestLongRetriesWake(t *testing.T) {
+	long := strings.Repeat("x", 200<<10)
+	request := func(annotations map[string]string) (cached map[string]string) {
+		c := &sondev1.Collector{ObjectMeta: metav1.ObjectMeta{Annotations: annotations}}
+		want := pass.RetryRequested(annotations)
+		if _, err := target.Strip(c); err != nil {
+			t.Fatal(err)
+		}
+		if got := pass.RetryRequested(c.Annotations); got != want {
+			t.Errorf("the cache has the request %.20q, want %.20q", got, want)
+		}
+		if n := len(c.Annotations[sondev1.AnnotationRetry]); n > 512 {
+			t.Errorf("the cache keeps %d bytes", n)
+		}
+		return c.Annotations
+	}
+	seen := []map[string]string{request(nil)}
+	for _, value := range []string{"", "now", "1" + long, "2" + long, "é" + long, strings.Repeat("é", 300)} {
+		annotations := request(map[string]string{sondev1.AnnotationRetry: value})
+		for _, earlier := range seen {
+			if maps.Equal(earlier, annotations) {
+				t.Errorf("the cache does not show the request %.20q", value)
+			}
+		}
+		seen = append(seen, annotations)
 	}
 }
 
