@@ -32,7 +32,7 @@ func failed(err error) release.Report {
 
 // failedRelease is the report of an error while objects were written. Its cause may pass, so attempts follow. If the releaser has to end,
 // or something did not answer, the attempt does not count: nothing is rolled back because a node is drained. An attempt that runs out of
-// time counts.
+// time counts. The manager also counts one that the Job's deadline ends.
 func failedRelease(ctx context.Context, err error) release.Report {
 	p := classify(err)
 	if p.reason == release.ReasonChartInvalid || errors.Is(err, context.DeadlineExceeded) || errors.Is(ctx.Err(), context.DeadlineExceeded) {

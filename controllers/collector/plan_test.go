@@ -256,6 +256,54 @@ func TestRecord(t *testing.T) {
 	}
 }
 
+// The deadline of the Job ends the releaser as a drain of its node does. If objects were written until then, the attempt counts, so that a
+// failed upgrade is rolled back also where Pods start slowly.
+func TestCutByTheDeadline(t *testing.T) {
+	failed := []release.Revision{{Revision: 2, Status: "failed"}, {Revision: 1, Status: release.Deployed}}
+	for name, tc := range map[string]struct {
+		after      time.Duration // from the Job's creation until the releaser ended
+		reason     string
+		history    []release.Revision
+		generation int64
+		remedy     bool
+		counted    bool
+	}{
+		"at the deadline":               {after: defaultTimeout + extraTime + time.Second, history: failed, counted: true},
+		"by a clock that is behind":     {after: defaultTimeout + extraTime - 5*time.Second, history: failed, counted: true},
+		"a rollback":                    {after: defaultTimeout + extraTime + time.Second, history: failed, remedy: true, counted: true},
+		"before, by a drain":            {after: defaultTimeout + extraTime - time.Minute, history: failed},
+		"at an unknown time":            {history: failed},
+		"before anything was written":   {after: defaultTimeout + extraTime + time.Second, history: failed[1:]},
+		"it lost its lock":              {after: defaultTimeout + extraTime + time.Second, history: failed, reason: release.ReasonLockLost},
+		"the spec has changed since":    {after: defaultTimeout + extraTime + time.Second, history: failed, generation: 1},
+		"the history could not be read": {after: defaultTimeout + extraTime + time.Second},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := newRun(cmp.Or(tc.generation, 2), reportText(t, release.Report{
+				Outcome: release.Retry, Reason: cmp.Or(tc.reason, release.ReasonUnavailable), Message: "context canceled", Uncounted: true, History: tc.history,
+			}))
+			r.remedy, r.job.CreationTimestamp = tc.remedy, metav1.NewTime(now.Add(-time.Hour))
+			if tc.after > 0 {
+				r.pods[0].Status.ContainerStatuses[0].State.Terminated.FinishedAt = metav1.NewTime(r.job.CreationTimestamp.Add(tc.after))
+			}
+			kept, err := strip(&r.pods[0])
+			if err != nil {
+				t.Fatal(err)
+			}
+			r.pods[0] = *kept.(*corev1.Pod)
+			o := &observation{collector: newCollector(), now: now, runs: []run{r}}
+			o.collector.Status.ObservedGeneration = 2
+			record(o)
+			if counted := o.collector.Status.Failures == 1; counted != tc.counted {
+				t.Errorf("counted: %t, want %t", counted, tc.counted)
+			}
+			if c := condition(o.collector, sondev1.ConditionReleased); tc.counted && !tc.remedy && (c.Reason != release.ReasonNotReady || !strings.Contains(c.Message, "deadline")) {
+				t.Errorf("%+v, want the deadline as the cause", c)
+			}
+		})
+	}
+}
+
 // A releaser that ended without a report says how it ended.
 func TestReportOfAKilledReleaser(t *testing.T) {
 	for name, tc := range map[string]struct {

@@ -46,6 +46,7 @@ func record(o *observation) {
 	if r == nil {
 		return
 	}
+	o.countIfCut(r, last)
 	s.ReportedJob, o.reported = s.Job, r
 	if r.Revision > 0 || len(r.History) > 0 || r.Remediated == release.Uninstalled { // otherwise it knows nothing of the release
 		s.Revision, s.ChartVersion, s.History = int64(r.Revision), r.ChartVersion, nil
@@ -63,6 +64,34 @@ func record(o *observation) {
 	if last.retried != s.Retried { // requested while it ran: it may have read the chart and the values before
 		s.Attempts, s.Failures, s.NextAttempt, s.StalledGeneration, s.Checked = 0, 0, nil, 0, nil
 	}
+}
+
+// deadlineMargin is how much the clocks of node and API server may differ.
+const deadlineMargin = 10 * time.Second
+
+// countIfCut counts an attempt that the Job's deadline has cut while objects were written. To the releaser it looks like the drain of its
+// node. Where Pods start slowly, the deadline comes before the end of the releaser's own time, and a failed upgrade would never be rolled back.
+func (o *observation) countIfCut(r *release.Report, last *run) {
+	if !r.Uncounted || r.Reason == release.ReasonLockLost || !isTouched(r) || last.generation != o.collector.Generation {
+		return
+	}
+	deadline := last.job.CreationTimestamp.Add(deadlineOf(o.collector) - deadlineMargin)
+	if last.finished().Before(deadline) {
+		return
+	}
+	r.Uncounted, r.Reason, r.Message = false, release.ReasonNotReady, "the Job's deadline ended the attempt: "+r.Message
+}
+
+// finished returns when the releaser of a run ended; zero if that is not known.
+func (r *run) finished() time.Time {
+	for i := range r.pods {
+		for j := range r.pods[i].Status.ContainerStatuses {
+			if s := &r.pods[i].Status.ContainerStatuses[j]; s.Name == release.Container && s.State.Terminated != nil {
+				return s.State.Terminated.FinishedAt.Time
+			}
+		}
+	}
+	return time.Time{}
 }
 
 // recordOutcome sets what a report says about the release. One about an older generation counts no attempt of the current one.

@@ -109,10 +109,12 @@ func strip(o any) (any, error) {
 
 func stripState(s corev1.ContainerState) corev1.ContainerState {
 	switch {
-	case s.Terminated != nil && len(s.Terminated.Message) <= release.MaxReport:
-		return corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{ExitCode: s.Terminated.ExitCode, Reason: s.Terminated.Reason, Message: s.Terminated.Message}}
 	case s.Terminated != nil:
-		return corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{ExitCode: s.Terminated.ExitCode, Reason: s.Terminated.Reason}}
+		kept := &corev1.ContainerStateTerminated{ExitCode: s.Terminated.ExitCode, Reason: s.Terminated.Reason, FinishedAt: s.Terminated.FinishedAt}
+		if len(s.Terminated.Message) <= release.MaxReport {
+			kept.Message = s.Terminated.Message
+		}
+		return corev1.ContainerState{Terminated: kept}
 	case s.Waiting != nil:
 		return corev1.ContainerState{Waiting: &corev1.ContainerStateWaiting{Reason: s.Waiting.Reason, Message: text.Ellipsis(s.Waiting.Message, maxText)}}
 	}
