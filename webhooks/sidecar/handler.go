@@ -108,7 +108,7 @@ func (h *Handler) patch(ctx context.Context, req webhook.AdmissionRequest) ([]js
 func (h *Handler) inject(raw []byte, pod *corev1.Pod, f *sondev1.FluentPVC, in sidecar.Injection) ([]jsonpatch.Operation, error) {
 	h.injecting.Lock()
 	defer h.injecting.Unlock()
-	if err := decodeLists(raw, pod); err != nil {
+	if err := decodeLists(raw, pod, &f.Spec); err != nil {
 		return nil, err
 	}
 	after := pod.DeepCopy()

@@ -48,6 +48,9 @@ func Inject(pod *corev1.Pod, t *sondev1.FluentPVCSpec, in Injection) error {
 			removeEarlier(&pod.Spec, t, in.Earlier, carried)
 		}
 	}
+	if err := checkContainers(&pod.Spec, t, c); err != nil {
+		return err
+	}
 	p := partsOf(t, in.Claim)
 	if err := p.addVolumes(&pod.Spec, c); err != nil {
 		return err

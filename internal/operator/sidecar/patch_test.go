@@ -142,15 +142,38 @@ func TestPatchesOfLists(t *testing.T) {
 	}
 }
 
-// TestTooManyContainers: each container gets the template's mounts and variables.
+// TestTooManyContainers: each container gets the template's mounts and variables. The sidecar of an earlier call does not count.
 func TestTooManyContainers(t *testing.T) {
-	for containers, want := range map[int]string{MaxContainers: "", MaxContainers + 1: "it has 257 containers, and a Pod with a FluentPVC may have 256"} {
-		pod := testPod()
-		for i := len(pod.Spec.Containers) + len(pod.Spec.InitContainers); i < containers; i++ {
-			pod.Spec.InitContainers = append(pod.Spec.InitContainers, corev1.Container{Name: fmt.Sprint("c", i)})
-		}
-		if err := Inject(pod, testTemplate(), injection(claimName)); want == "" && err != nil || want != "" && (err == nil || !strings.Contains(err.Error(), want)) {
-			t.Errorf("%d containers: %v, want %q", containers, err, want)
-		}
+	const tooMany = "it has 257 containers, and a Pod with a FluentPVC may have 256"
+	for name, tc := range map[string]struct {
+		containers int
+		sidecar    bool // one of the containers has its name
+		annotation string
+		want       string
+	}{
+		"256":                        {containers: MaxContainers},
+		"257":                        {containers: MaxContainers + 1, want: tooMany},
+		"257 of a first call":        {containers: MaxContainers + 1, sidecar: true, want: tooMany},
+		"256 and the sidecar":        {containers: MaxContainers + 1, sidecar: true, annotation: "logs/" + claimName + "/5167"},
+		"256 and a copied sidecar":   {containers: MaxContainers + 1, sidecar: true, annotation: "forged"},
+		"257 and the sidecar":        {containers: MaxContainers + 2, sidecar: true, annotation: "forged", want: tooMany},
+		"257 and a forged signature": {containers: MaxContainers + 1, annotation: "forged", want: tooMany},
+	} {
+		t.Run(name, func(t *testing.T) {
+			pod, in := testPod(), injection(claimName)
+			if tc.annotation != "" {
+				pod.Annotations[sondev1.AnnotationClaim] = tc.annotation
+			}
+			in.Reinvoked = in.Annotation == tc.annotation
+			if tc.sidecar {
+				pod.Spec.Containers = append(pod.Spec.Containers, corev1.Container{Name: "sidecar"})
+			}
+			for i := len(pod.Spec.Containers) + len(pod.Spec.InitContainers); i < tc.containers; i++ {
+				pod.Spec.InitContainers = append(pod.Spec.InitContainers, corev1.Container{Name: fmt.Sprint("c", i)})
+			}
+			if err := Inject(pod, testTemplate(), in); tc.want == "" && err != nil || tc.want != "" && (err == nil || !strings.Contains(err.Error(), tc.want)) {
+				t.Errorf("%v, want %q", err, tc.want)
+			}
+		})
 	}
 }

@@ -3,6 +3,7 @@ package sidecar
 
 import (
 	"cmp"
+	"encoding/json"
 	"errors"
 	"fmt"
 
@@ -66,11 +67,39 @@ func CheckServiceAccount(job *batchv1.JobSpec, podServiceAccount string) error {
 // small Pod of 20,000 containers would make a patch of hundreds of MiB.
 const MaxContainers = 256
 
-// checkPod returns an error for a Pod that cannot have the volume. Windows Pods can, if the FluentPVC's images run there.
-func checkPod(pod *corev1.Pod, t *sondev1.FluentPVCSpec) error {
-	if n := len(pod.Spec.Containers) + len(pod.Spec.InitContainers); n > MaxContainers {
+// Added returns at most how many volumes, and how many bytes of volumes and containers as JSON, Inject has added to a Pod that has so many
+// containers now.
+func Added(t *sondev1.FluentPVCSpec, containers int) (volumes, bytes int, err error) {
+	p := partsOf(t, "")
+	each, err := json.Marshal([]any{p.mounts, p.envs})
+	if err != nil {
+		return 0, 0, fmt.Errorf("marshal mounts and variables: %w", err)
+	}
+	once, err := json.Marshal([]any{p.volumes, t.SidecarContainerTemplate})
+	if err != nil {
+		return 0, 0, fmt.Errorf("marshal volumes and sidecar: %w", err)
+	}
+	return len(p.volumes), 2*(containers*len(each)+len(once)) + defaultBytes, nil
+}
+
+// defaultBytes is more than what the API server adds to a small sidecar and its volume: its defaults, and the mount of a token. To larger
+// parts it adds less than they have themselves.
+const defaultBytes = 4 << 10
+
+// checkContainers returns an error for a Pod with too many containers. The sidecar of an earlier call does not count.
+func checkContainers(spec *corev1.PodSpec, t *sondev1.FluentPVCSpec, c call) error {
+	n := len(spec.Containers) + len(spec.InitContainers)
+	if name := t.SidecarContainerTemplate.Name; c != first && (has(spec.Containers, name) || has(spec.InitContainers, name)) {
+		n--
+	}
+	if n > MaxContainers {
 		return fmt.Errorf("it has %d containers, and a Pod with a FluentPVC may have %d: distribute them over several Pods", n, MaxContainers)
 	}
+	return nil
+}
+
+// checkPod returns an error for a Pod that cannot have the volume. Windows Pods can, if the FluentPVC's images run there.
+func checkPod(pod *corev1.Pod, t *sondev1.FluentPVCSpec) error {
 	if pod.Annotations[corev1.MirrorPodAnnotationKey] != "" {
 		return errors.New("it is a static Pod, which the kubelet starts from its own files: remove the FluentPVC's name from them")
 	}
