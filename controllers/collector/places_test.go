@@ -228,6 +228,42 @@ func TestPlacesOfAnEarlierLeader(t *testing.T) {
 	}
 }
 
+// A new leader cannot tell a Job with which a user has replaced the operator's from that one. So two namespaces can then take all places, for
+// the longest deadline.
+func TestReplacedJobsAfterAChangeOfTheLeader(t *testing.T) {
+	w := newWorld(t, newCollector())
+	check := func(when string, want int) {
+		t.Helper()
+		if n, err := w.running(); err != nil || n != want {
+			t.Errorf("%s %d run (%v), want %d", when, n, err, want)
+		}
+	}
+	for _, namespace := range []string{"eve-1", "eve-2"} {
+		for i := range maxHere {
+			c := collectorIn(namespace, i)
+			w.add(c)
+			w.reconcile(c)
+		}
+		for _, job := range w.jobs() {
+			if job.Namespace != namespace {
+				continue
+			}
+			if err := w.Delete(t.Context(), &job); err != nil {
+				t.Fatal(err)
+			}
+			job.ResourceVersion, job.UID = "", "another-"+job.UID
+			if err := w.Create(t.Context(), &job); err != nil {
+				t.Fatal(err)
+			}
+		}
+		check("after all in "+namespace+" were replaced", 0)
+	}
+	w.places = places{}
+	check("with a new leader", maxRunning)
+	w.clock.SetTime(w.clock.Now().Add(maxTimeout + extraTime + placeMargin))
+	check("after the longest deadline", 0)
+}
+
 // An answer to the creation of a Job that is lost does not free its place. A refusal does.
 func TestPlaceOfALostAnswer(t *testing.T) {
 	for name, tc := range map[string]struct {
