@@ -125,13 +125,18 @@ func (a *attempt) upToDate(ctx context.Context, in *input, history []*helmreleas
 		return a.success(release.ReasonUpToDate, asSpec, earlier)
 	}
 	drifted, err := a.drifted(last)
-	switch {
-	case err != nil:
+	if err != nil {
 		return failed(err)
-	case len(drifted) == 0:
+	}
+	warning := release.Report{Outcome: release.Ready, Reason: release.ReasonDrifted, Message: "others have changed the release: " + drifted.String()}
+	switch irreparable := len(drifted.irreparable); {
+	case irreparable+len(drifted.repairable) == 0:
 		return a.success(release.ReasonUpToDate, asSpec, earlier)
-	case a.request.Drift == release.DriftWarn:
-		return release.Report{Outcome: release.Ready, Reason: release.ReasonDrifted, Message: "others have changed the release: " + strings.Join(drifted, ", ")}
+	case a.request.Drift == release.DriftWarn || irreparable > 0 && len(drifted.repairable) == 0:
+		return warning
+	case irreparable > 0: // a failed revision would end all further repairs
+		warning.Message = fmt.Sprintf("others have changed the release, and an upgrade would fail at %d of the objects, so none is repaired: %s", irreparable, drifted)
+		return warning
 	}
 	if err = a.act(ctx, in, history); err == nil {
 		err = a.verify(in)
@@ -139,7 +144,7 @@ func (a *attempt) upToDate(ctx context.Context, in *input, history []*helmreleas
 	if err != nil {
 		return failedRelease(ctx, err) // not rolled back: the last revision has the same objects
 	}
-	return a.success(release.ReasonDriftRepaired, "others had changed the release, and it is as the chart says again: "+strings.Join(drifted, ", "), earlier)
+	return a.success(release.ReasonDriftRepaired, "others had changed the release, and it is as the chart says again: "+drifted.String(), earlier)
 }
 
 // isUpToDate reports whether the last revision was made of the same chart and values, and became ready. A rollback is not awaited.

@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 
 	"helm.sh/helm/v4/pkg/action"
@@ -53,13 +54,26 @@ func (a *attempt) dryRun(ctx context.Context, in *input, history []*helmrelease.
 	})
 }
 
-// drifted names the objects of a revision that are missing, or that differ from what the API server would make of the chart's ones.
+// drift is what others have changed in a release, one text for each object.
+type drift struct {
+	// repairable objects are missing, or an apply changes them back.
+	repairable []string
+	// irreparable objects cannot be changed back by an apply, so an upgrade would fail.
+	irreparable []string
+}
+
+func (d *drift) String() string {
+	return strings.Join(slices.Concat(d.irreparable, d.repairable), ", ")
+}
+
+// drifted returns the objects of a revision that are missing, or that differ from what the API server would make of the chart's ones.
 // Fields that the chart does not set may differ.
-func (a *attempt) drifted(r *helmrelease.Release) (names []string, err error) {
+func (a *attempt) drifted(r *helmrelease.Release) (*drift, error) {
 	objects, err := a.client.Build(strings.NewReader(r.Manifest), false)
 	if err != nil {
 		return nil, err
 	}
+	d := &drift{}
 	err = objects.Visit(func(info *resource.Info, err error) error {
 		if err != nil {
 			return err
@@ -67,7 +81,7 @@ func (a *attempt) drifted(r *helmrelease.Release) (names []string, err error) {
 		name := info.Mapping.GroupVersionKind.Kind + " " + info.Name
 		live, err := resource.NewHelper(info.Client, info.Mapping).Get(info.Namespace, info.Name)
 		if apierrors.IsNotFound(err) {
-			names = append(names, name+" is missing")
+			d.repairable = append(d.repairable, name+" is missing")
 			return nil
 		}
 		if err != nil {
@@ -75,18 +89,29 @@ func (a *attempt) drifted(r *helmrelease.Release) (names []string, err error) {
 		}
 		applied, err := dryApply(info)
 		if apierrors.IsInvalid(err) { // a change that an apply cannot take back, such as another port of a Service with the same name
-			names = append(names, name+" differs, and can only be repaired by deleting it")
+			d.irreparable = append(d.irreparable, name+irreparable(info.Mapping.GroupVersionKind.Kind))
 			return nil
 		}
 		if err != nil {
 			return err
 		}
 		if !equality.Semantic.DeepEqual(contentOf(live), contentOf(applied)) {
-			names = append(names, name+" differs")
+			d.repairable = append(d.repairable, name+" differs")
 		}
 		return nil
 	})
-	return names, err
+	return d, err
+}
+
+// claimKind is the kind of a volume.
+const claimKind = "PersistentVolumeClaim"
+
+// irreparable says what to do about an object of a kind that an apply cannot change back. In most cases someone has enlarged a volume.
+func irreparable(kind string) string {
+	if kind == claimKind {
+		return " differs, and cannot be changed back: write what it has now, such as its size, into the values (do not delete it: its data would be lost)"
+	}
+	return " differs, and cannot be changed back: write what it has now into the values, or, if it holds no data, delete it"
 }
 
 // contentOf returns the content of an object without what each write changes.

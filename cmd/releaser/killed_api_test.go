@@ -19,7 +19,9 @@ import (
 	"helm.sh/helm/v4/pkg/chart/loader/archive"
 	"helm.sh/helm/v4/pkg/release/common"
 	corev1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/cli-runtime/pkg/genericclioptions"
@@ -77,6 +79,13 @@ var versions = map[string]map[string]string{
 	"2.0.0": {"a": configMap("a", "2"), "c": configMap("c", "2"), "d": configMap("d", "2"), "hook": strings.Replace(configMap("hook", "2"), "  name", "  annotations: {helm.sh/hook: pre-upgrade}\n  name", 1)},
 	"3.0.0": {"a": configMap("a", "3"), "e": configMap("e", "3"), "deployment": deployment},
 	"4.0.0": {"b": configMap("b", "4"), "f": configMap("f", "4"), "deployment": deployment},
+	"5.0.0": {"a": configMap("a", "5"), "claim": claimOf("1Gi")},
+	"6.0.0": {"a": configMap("a", "6"), "claim": claimOf("2Gi")},
+}
+
+func claimOf(size string) string {
+	return "apiVersion: v1\nkind: PersistentVolumeClaim\nmetadata:\n  name: data\n  annotations: {helm.sh/resource-policy: keep}\n" +
+		"spec:\n  accessModes: [ReadWriteOnce]\n  storageClassName: grows\n  resources: {requests: {storage: " + size + "}}\n"
 }
 
 func configMap(name, value string) string {
@@ -383,4 +392,87 @@ func TestDrift(t *testing.T) {
 		t.Errorf("%v, %v", a.Data, err)
 	}
 	p.verify("1.0.0", "repaired")
+}
+
+// boundClaim makes the claim of versions 5 and 6 as another release has left it, and binds it. It returns what enlarges it by hand.
+func boundClaim(t *testing.T, p *place) (enlarge func(size string)) {
+	t.Helper()
+	class := &storagev1.StorageClass{ObjectMeta: metav1.ObjectMeta{Name: "grows"}, Provisioner: "example.org/none", AllowVolumeExpansion: new(true)}
+	if _, err := p.set.StorageV1().StorageClasses().Create(t.Context(), class, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	claims := p.set.CoreV1().PersistentVolumeClaims(p.anchor.Namespace)
+	c := &corev1.PersistentVolumeClaim{
+		ObjectMeta: metav1.ObjectMeta{
+			Name: "data", Labels: map[string]string{"app.kubernetes.io/managed-by": "Helm"},
+			Annotations: map[string]string{"meta.helm.sh/release-name": "r", "meta.helm.sh/release-namespace": p.anchor.Namespace},
+		},
+		Spec: corev1.PersistentVolumeClaimSpec{
+			AccessModes: []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOnce}, StorageClassName: new("grows"), VolumeName: "volume",
+		},
+	}
+	c.Spec.Resources.Requests = corev1.ResourceList{corev1.ResourceStorage: resource.MustParse("1Gi")}
+	c, err := claims.Create(t.Context(), c, metav1.CreateOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	enlarge = func(size string) {
+		t.Helper()
+		text := fmt.Sprintf(`{"spec": {"resources": {"requests": {"storage": %q}}}}`, size)
+		if c, err = claims.Patch(t.Context(), "data", types.MergePatchType, []byte(text), metav1.PatchOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		c.Status = corev1.PersistentVolumeClaimStatus{Phase: corev1.ClaimBound, Capacity: corev1.ResourceList{corev1.ResourceStorage: resource.MustParse(size)}}
+		if _, err = claims.UpdateStatus(t.Context(), c, metav1.UpdateOptions{}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	c.Status = corev1.PersistentVolumeClaimStatus{Phase: corev1.ClaimBound, Capacity: c.Spec.Resources.Requests}
+	if _, err := claims.UpdateStatus(t.Context(), c, metav1.UpdateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	return enlarge
+}
+
+// TestDriftOfAVolume: no upgrade is tried that would fail at a volume which someone has enlarged, and nobody is told to delete it.
+func TestDriftOfAVolume(t *testing.T) {
+	config, set := startAPI(t)
+	p := newPlace(t, config, set)
+	p.drift = release.DriftRepair
+	enlarge := boundClaim(t, p)
+	attempt := func(version, reason string, revision int) string {
+		t.Helper()
+		r, _ := p.attempt(step{version: version}, 1<<30)
+		if r.Outcome != release.Ready || r.Reason != reason || r.Revision != revision || r.History[0].Revision != revision {
+			t.Errorf("%+v, want %s and revision %d", r, reason, revision)
+		}
+		return r.Message
+	}
+	attempt("5.0.0", release.ReasonReleased, 1)
+	attempt("5.0.0", release.ReasonUpToDate, 1)
+	enlarge("2Gi")
+	const advice = "PersistentVolumeClaim data differs, and cannot be changed back: write what it has now, such as its size, into the values (do not delete it"
+	for _, p.drift = range []release.Drift{release.DriftWarn, release.DriftRepair, release.DriftRepair} {
+		if got := attempt("5.0.0", release.ReasonDrifted, 1); !strings.Contains(got, advice) || strings.Contains(got, "none is repaired") {
+			t.Errorf("with drift %s: message %q, want %q", p.drift, got, advice)
+		}
+	}
+	maps := set.CoreV1().ConfigMaps(p.anchor.Namespace)
+	if err := maps.Delete(t.Context(), "a", metav1.DeleteOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	got := attempt("5.0.0", release.ReasonDrifted, 1)
+	for _, text := range []string{advice, "an upgrade would fail at 1 of the objects, so none is repaired", "ConfigMap a is missing"} {
+		if !strings.Contains(got, text) {
+			t.Errorf("message %q, want %q", got, text)
+		}
+	}
+	if _, err := maps.Get(t.Context(), "a", metav1.GetOptions{}); !apierrors.IsNotFound(err) {
+		t.Errorf("the ConfigMap is repaired: %v", err)
+	}
+	attempt("6.0.0", release.ReasonReleased, 2) // the values have the new size
+	if err := maps.Delete(t.Context(), "a", metav1.DeleteOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	attempt("6.0.0", release.ReasonDriftRepaired, 3)
 }

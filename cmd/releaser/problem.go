@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/sonde-operator/sonde/internal/wire/release"
 )
@@ -55,13 +56,21 @@ func classify(err error) *problem {
 		p.reason, p.retry = release.ReasonForbidden, true
 	case isAPI && apierrors.IsInvalid(err) && isImmutable(status.Status().Message):
 		p.reason = release.ReasonImmutable
-		p.text += ": keep the field, or delete the object, and it is created anew"
+		p.text += keepField(status.Status().Details)
 	case isAPI && (apierrors.IsInvalid(err) || apierrors.IsBadRequest(err) || isUnreadable(err)):
 		p.reason = release.ReasonObjectInvalid
 	case isAPI, isNet, errors.Is(err, context.DeadlineExceeded), errors.Is(err, context.Canceled):
 		p.reason, p.retry, p.uncounted = release.ReasonUnavailable, true, true
 	}
 	return p
+}
+
+// keepField says what to do about a field that cannot be changed.
+func keepField(of *metav1.StatusDetails) string {
+	if of != nil && of.Kind == claimKind {
+		return ": keep the field (do not delete the PersistentVolumeClaim: its data would be lost)"
+	}
+	return ": keep the field, or, if the object holds no data, delete it, and it is created anew"
 }
 
 // isUnreadable recognizes the API server's answer to an object in server-side apply whose fields have values that its types cannot hold,

@@ -573,3 +573,17 @@ func TestClassify(t *testing.T) {
 		})
 	}
 }
+
+// The advice about a field that cannot be changed does not make anyone delete their data.
+func TestImmutableAdvice(t *testing.T) {
+	for kind, want := range map[string]string{
+		"PersistentVolumeClaim": "keep the field (do not delete the PersistentVolumeClaim: its data would be lost)",
+		"Deployment":            "keep the field, or, if the object holds no data, delete it",
+	} {
+		err := &apierrors.StatusError{ErrStatus: apierrors.NewInvalid(schema.GroupKind{Kind: kind}, "x", nil).ErrStatus}
+		err.ErrStatus.Message = kind + ` "x" is invalid: spec: Forbidden: spec is immutable after creation except resources.requests`
+		if r := failed(fmt.Errorf("wrapped: %w", err)); r.Reason != release.ReasonImmutable || !strings.Contains(r.Message, want) {
+			t.Errorf("%s: %+v, want %q", kind, r, want)
+		}
+	}
+}
