@@ -10,8 +10,9 @@ import (
 // A Job and its agent's Pod hold the account of a Pod until the capture is over, also when the Pod has ended, and each replica of the
 // manager caches both. The Pods of a target can come and go without end, so their Jobs have a ceiling of their own.
 
-// jobsFactor is how many times the Pods that one capture may capture at the same time may have Jobs, in all captures of a namespace.
-const jobsFactor = 10
+// jobsFactor is how many times the Pods that one capture may capture at the same time may have Jobs, in all captures of a namespace. By
+// default 20 captures may run there, and others have ended and keep their files.
+const jobsFactor = 25
 
 // mostJobs is how many Pods may have Jobs in the captures of one namespace together; zero is no ceiling.
 func (m room) mostJobs() int { return jobsFactor * m.limits.PodsPerCapture }

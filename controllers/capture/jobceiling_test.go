@@ -19,15 +19,17 @@ import (
 // to do, and makes the capture Incomplete if it waits until the end.
 func TestJobsOfEndedPods(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, newCapture(func(pc *sondev1.PacketCapture) { pc.Spec.Duration, pc.Spec.RetainFor = "1h", "10s" }), deployment()...)
+	const most = 3 // another capture has the rest
+	long := newCapture(func(pc *sondev1.PacketCapture) { pc.Spec.Duration, pc.Spec.RetainFor = "1h", "10s" })
+	rest := other("a", time.Minute, begun, func(pc *sondev1.PacketCapture) { pc.Status.Totals.Pods = jobsFactor - most })
+	w := newWorld(t, long, append(deployment(), rest)...)
 	w.r.Ceilings = ceiling.Limits{PodsPerCapture: 1}
-	for i := range jobsFactor + 1 {
-		pod := webPod(fmt.Sprintf("web-%02d", i), w.now)
+	for i := range most + 1 {
+		pod := webPod(fmt.Sprintf("web-%d", i), w.now)
 		w.add(pod)
 		w.settle()
 		w.agents(w.attach)
-		w.settle()
-		if i < jobsFactor {
+		if i < most {
 			w.remove(pod)
 			w.agents(w.end(done(sondev1.ReasonTargetGone)))
 			w.settle()
@@ -35,18 +37,18 @@ func TestJobsOfEndedPods(t *testing.T) {
 		}
 	}
 	res := w.settle()
-	if n := len(w.jobs()); n != jobsFactor || w.entries()[0] != "web-10 Pending CeilingPods" || res.RequeueAfter > queueDelay {
+	if n := len(w.jobs()); n != most || w.entries()[0] != "web-3 Pending CeilingPods" || res.RequeueAfter > queueDelay {
 		t.Fatalf("%d Jobs, entries %v, next pass after %s", n, w.entries(), res.RequeueAfter)
 	}
 	message := w.capture().Status.Pods[0].Message
-	for _, want := range []string{"10 Pods may have one", "kubectl sonde stop", "kubectl sonde delete", "cluster admin", "--max-pods-per-capture"} {
+	for _, want := range []string{fmt.Sprintf("%d Pods may have one", jobsFactor), "kubectl sonde stop", "kubectl sonde delete", "cluster admin", "--max-pods-per-capture"} {
 		if !strings.Contains(message, want) {
 			t.Errorf("message %q does not say %q", message, want)
 		}
 	}
 	w.clock.Step(time.Hour)
 	w.settle()
-	if s := w.capture().Status; s.Phase != sondev1.PhaseIncomplete || w.entries()[0] != "web-10 Failed CeilingPods" || s.Totals.Pods != jobsFactor {
+	if s := w.capture().Status; s.Phase != sondev1.PhaseIncomplete || w.entries()[0] != "web-3 Failed CeilingPods" || s.Totals.Pods != most {
 		t.Errorf("phase %s, entries %v, totals %+v", s.Phase, w.entries(), s.Totals)
 	}
 }
