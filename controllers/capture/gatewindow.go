@@ -138,6 +138,9 @@ func gateClosed(capture sondev1.Capture, observed observation, planned plan) (re
 
 // gateClosedByPods says why the Pods so far keep new ones from waiting.
 func gateClosedByPods(capture sondev1.Capture, observed observation, planned plan) (reason, message string) {
+	if planned.room.fullOfJobs() {
+		return sondev1.ReasonCeilingPods, "no further Pod can be traced, so none waits: a new one " + planned.room.waitsForJobs()
+	}
 	// If a trace does not begin, the webhook and the gates hold its Pods for a bounded time (gate.OfTrace). The condition turns False a
 	// minute before that time is over.
 	late := planned.start.IsZero() && !observed.now.Before(capture.GetCreationTimestamp().Add(targetTimeout+outcome.StartTimeout+observed.duration))

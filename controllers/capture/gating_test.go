@@ -564,6 +564,24 @@ func TestGatingCondition(t *testing.T) {
 	}
 }
 
+// TestTraceWithoutRoomForJobsGatesNothing checks that no Pod waits for a trace that can get no more Jobs.
+func TestTraceWithoutRoomForJobsGatesNothing(t *testing.T) {
+	t.Parallel()
+	full := other("a", time.Minute, begun, func(pc *sondev1.PacketCapture) { pc.Status.Totals.Pods = jobsFactor })
+	w := newWorld(t, newTrace(), append(deployment("web-1"), full)...)
+	w.r.Ceilings = ceiling.Limits{PodsPerCapture: 1}
+	w.openGate()
+	if got := w.gating(); got != "False CeilingPods" {
+		t.Errorf("Gating is %q", got)
+	}
+	w.remove(full)
+	w.clock.Step(queueDelay)
+	w.openGate()
+	if got := w.gating(); got != "True Gating" {
+		t.Errorf("Gating is %q when there is room again", got)
+	}
+}
+
 // TestQueuedTraceGatesNothing checks that no Pod waits for a trace that is queued itself.
 func TestQueuedTraceGatesNothing(t *testing.T) {
 	t.Parallel()

@@ -1,24 +1,32 @@
 package capture
 
 import (
+	"fmt"
 	"time"
 
 	sondev1 "github.com/sonde-operator/sonde/api/v1alpha1"
+	"github.com/sonde-operator/sonde/internal/operator/ceiling"
 	"github.com/sonde-operator/sonde/internal/wire/duration"
 )
 
 // A Job and its agent's Pod hold the account of a Pod until the capture is over, also when the Pod has ended, and each replica of the
 // manager caches both. The Pods of a target can come and go without end, so their Jobs have a ceiling of their own.
 
-// jobsFactor is how many times the Pods that one capture may capture at the same time may have Jobs, in all captures of a namespace. By
-// default 20 captures may run there, and others have ended and keep their files.
+// jobsFactor is how many times the Pods that one capture may capture at the same time may have Jobs at least, in all captures of a
+// namespace. By default 20 captures may run there, and others have ended and keep their files. If more may run, all have that many.
 const jobsFactor = 25
 
 // mostJobs is how many Pods may have Jobs in the captures of one namespace together; zero is no ceiling.
-func (m room) mostJobs() int { return jobsFactor * m.limits.PodsPerCapture }
+func (m room) mostJobs() int { return max(jobsFactor, m.limits.CapturesPerNamespace) * m.limits.PodsPerCapture }
 
 // fullOfJobs reports whether the captures of the namespace may create no more Jobs.
 func (m room) fullOfJobs() bool { return m.mostJobs() > 0 && m.jobs >= m.mostJobs() }
+
+// waitsForJobs says what a Pod waits for in a room that is fullOfJobs, and what users can do.
+func (m room) waitsForJobs() string {
+	return fmt.Sprintf("waits for Jobs of its namespace's captures to be deleted: %d Pods may have one, and each keeps it until its capture has ended and retainFor is over; stop or delete captures (kubectl sonde stop, kubectl sonde delete), or ask for %s",
+		m.mostJobs(), ceiling.Raise(ceiling.FlagPodsPerCapture))
+}
 
 // jobsOfOthers counts the Pods that have Jobs in the other captures of the namespace. Their statuses are some seconds old, and count a
 // Pod also if its Job was deleted.

@@ -83,8 +83,7 @@ func (m room) full(p *podState) (reason, message string) {
 		return sondev1.ReasonQueued, fmt.Sprintf("waits for captures of its namespace to end: %d may run at the same time, and %d are ahead; ask for %s",
 			l.CapturesPerNamespace, m.ahead, ceiling.Raise(ceiling.FlagCapturesPerNamespace))
 	case m.fullOfJobs(): // before the next one, which needs no action of the user
-		return sondev1.ReasonCeilingPods, fmt.Sprintf("waits for Jobs of its namespace's captures to be deleted: %d Pods may have one, and each keeps it until its capture has ended and retainFor is over; stop or delete captures (kubectl sonde stop, kubectl sonde delete), or ask for %s",
-			m.mostJobs(), ceiling.Raise(ceiling.FlagPodsPerCapture))
+		return sondev1.ReasonCeilingPods, m.waitsForJobs()
 	case l.PodsPerCapture > 0 && m.held >= l.PodsPerCapture:
 		return sondev1.ReasonCeilingPods, fmt.Sprintf("waits for other Pods of the capture: %d may be captured at the same time; ask for %s",
 			l.PodsPerCapture, ceiling.Raise(ceiling.FlagPodsPerCapture))

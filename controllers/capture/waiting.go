@@ -17,7 +17,7 @@ import (
 )
 
 // A capture that waits for a ceiling is woken when room becomes free: when a capture of its namespace has ended, or when a probe,
-// or a Job that kept its result, is gone from the node of one of its Pods.
+// or a Job that kept its result, is gone from the node of one of its Pods. For room for Jobs in its namespace it looks each queueDelay.
 
 // mostWoken bounds the captures that one free place on a node wakes. Only one takes it.
 const mostWoken = 4

@@ -38,8 +38,11 @@ const (
 	behindDelay = 5 * time.Second
 )
 
-// errNameTaken says that an object that the operator did not make has the name of one of its own.
-var errNameTaken = errors.New("another object has this name, and the operator did not make it: delete it")
+// These errors say that an object that the operator did not make has the name of one of its own.
+var (
+	errNameTaken  = errors.New("another object has this name, and the operator did not make it: delete it")
+	errClaimTaken = errors.New("a claim has this name, and the operator did not make it, so its data is not processed: delete the Pod, not the claim; the next Pod gets a claim of another name")
+)
 
 // result of a step.
 type result struct {
@@ -220,7 +223,7 @@ func (r *Reconciler) createClaim(ctx context.Context, o *observation) error {
 		return fmt.Errorf("get claim: %w", err)
 	}
 	if o.setClaim(existing); o.foreign {
-		return fmt.Errorf("create claim: %w", errNameTaken)
+		return fmt.Errorf("create claim: %w", errClaimTaken)
 	}
 	return nil
 }
@@ -321,5 +324,5 @@ func refusal(err error) bool {
 	return errors.As(err, &soon) || apierrors.IsForbidden(err) || apierrors.IsInvalid(err) || apierrors.IsTooManyRequests(err) ||
 		apierrors.IsBadRequest(err) || apierrors.ReasonForError(err) == metav1.StatusReasonInternalError || errors.Is(err, errNotEvicted) ||
 		apierrors.IsInternalError(err) && strings.Contains(err.Error(), "admission webhook ") ||
-		errors.Is(err, errNameTaken) || errors.Is(err, errBadTemplate)
+		errors.Is(err, errNameTaken) || errors.Is(err, errClaimTaken) || errors.Is(err, errBadTemplate)
 }

@@ -203,7 +203,7 @@ func (d result) reason() string {
 		return sondev1.ReasonNotPermitted
 	case d.tried != createClaim:
 		return sondev1.ReasonFinalizerRefused
-	case errors.Is(d.refused, errNameTaken):
+	case errors.Is(d.refused, errClaimTaken):
 		return sondev1.ReasonClaimConflict
 	default:
 		return sondev1.ReasonClaimRefused

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 
 	"github.com/spf13/cobra"
 
@@ -79,7 +80,20 @@ func (p *plugin) followPackets(ctx context.Context, name string, o streamOptions
 		return err
 	}
 	early := endedEarly(&stream.result, c.Status.Pods, state.Pods())
-	return printFollowed(p.streams.ErrOut, stream.result, early, c.Spec.Rotate != nil, p.commandFor("download", c))
+	gone := goneWithoutStream(&stream.result, c.Status.Pods)
+	return printFollowed(p.streams.ErrOut, stream.result, early, gone, c.Spec.Rotate != nil, p.commandFor("download", c))
+}
+
+// goneWithoutStream counts the Pods whose files were gone before their stream began, although they had not ended when follow began. How
+// many packets they captured is not always known.
+func goneWithoutStream(r *follow.Result, before []v1alpha1.PodResult) int {
+	gone := maps.Clone(r.Gone)
+	for i := range before {
+		if before[i].Phase.Final() {
+			delete(gone, before[i].UID)
+		}
+	}
+	return len(gone)
 }
 
 // endedEarly counts the packets that a Pod captured after its stream had ended. A keeper ends the stream when the keeper itself ends, and
@@ -116,8 +130,8 @@ func (p *plugin) followed(ctx context.Context, name string) (*connection, *v1alp
 }
 
 // printFollowed prints what the stream had, what it lacks, and the command that saves all packets, or those that a ring has. early packets
-// came after the end of their stream.
-func printFollowed(w io.Writer, r follow.Result, early int64, ring bool, download string) error {
+// came after the end of their stream, and the files of gone Pods before its beginning.
+func printFollowed(w io.Writer, r follow.Result, early int64, gone int, ring bool, download string) error {
 	fmt.Fprintf(w, "%d packets of %d Pods\n", r.Packets, r.Pods)
 	if r.Earlier > 0 {
 		fmt.Fprintf(w, "%d packets are not in the stream, because they were captured before it began\n", r.Earlier)
@@ -131,13 +145,16 @@ func printFollowed(w io.Writer, r follow.Result, early int64, ring bool, downloa
 	case early > 0:
 		fmt.Fprintf(w, "%d packets are not in the stream, because a Pod's stream ended before the capture did, or did not begin\n", early)
 	}
+	if gone > 0 {
+		fmt.Fprintf(w, "Pods whose files were gone before their streams began, so that none of their packets are in the stream: %d\n", gone)
+	}
 	if r.Skipped > 0 {
 		fmt.Fprintf(w, "%d packets are not in the stream, because its reader was slow\n", r.Skipped)
 	}
 	if r.Waited > 0 {
 		fmt.Fprintf(w, "%d packets are not in the stream, because their Pods had to wait for a place or a connection\n", r.Waited)
 	}
-	incomplete := r.Skipped > 0 || r.Waited > 0 || r.Abandoned || early > 0
+	incomplete := r.Skipped > 0 || r.Waited > 0 || r.Abandoned || early > 0 || gone > 0
 	if incomplete || r.Earlier > 0 {
 		what := "all packets"
 		if ring {

@@ -79,12 +79,13 @@ func decodeLists(raw []byte, pod *corev1.Pod, t *sondev1.FluentPVCSpec) error {
 }
 
 // checkSize returns an error for lists beyond the bounds. A Pod with the annotation of a claim has what the FluentPVC adds already: the API
-// server calls this webhook again if another one has changed the Pod since, or the Pod is a copy. What the FluentPVC adds does not count.
+// server calls this webhook again if another one has changed the Pod since, or the Pod is a copy. What the FluentPVC adds does not count,
+// nor does the gate of a Trace. Package sidecar counts exactly.
 func checkSize(l *lists, pod *corev1.Pod, t *sondev1.FluentPVCSpec) error {
 	s := &l.Spec
 	bytes := len(s.Volumes) + len(s.InitContainers) + len(s.Containers) + len(s.EphemeralContainers)
 	_, again := pod.Annotations[sondev1.AnnotationClaim]
-	mostBytes, mostContainers, mostVolumes := maxListBytes, sidecar.MaxContainers, maxVolumes
+	mostBytes, mostContainers, mostVolumes := maxListBytes, sidecar.MaxContainers+1, maxVolumes
 	if again {
 		mostBytes = maxAgainBytes
 	}

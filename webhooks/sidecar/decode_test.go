@@ -114,7 +114,7 @@ func TestCalledAgainAtTheBounds(t *testing.T) {
 			}
 			pod.Spec.InitContainers = append(pod.Spec.InitContainers, corev1.Container{Name: "more", Image: "web:1"})
 			req := request(t, pod)
-			webhooktest.Refused(t, w.handler(t).Handle(t.Context(), req), webhooktest.Invalid, "more than 256 containers")
+			webhooktest.Refused(t, w.handler(t).Handle(t.Context(), req), webhooktest.Invalid, "it has 257 containers")
 		})
 	}
 }
@@ -159,7 +159,7 @@ func TestLargePodsOnTheHeap(t *testing.T) {
 		"mounts":          {spec: `"containers":[{"name":"web","volumeMounts":` + mounts(19_000) + `}]`},
 		"many mounts":     {spec: `"containers":[{"name":"web","volumeMounts":` + mounts(120_000) + `}]`, want: "may have 256 KiB"},
 		"containers":      {spec: `"containers":` + list(85_000), want: "more than 256 containers"},
-		"init containers": {spec: `"containers":[{"name":"web"}],"initContainers":` + list(256), want: "more than 256 containers"},
+		"init containers": {spec: `"containers":[{"name":"web"}],"initContainers":` + list(256), want: "it has 257 containers"},
 		"volumes":         {spec: `"containers":[{"name":"web"}],"volumes":` + list(1025), want: "1024 volumes"},
 
 		"again, mounts":               {again: true, spec: `"containers":[{"name":"web","volumeMounts":` + mounts(19_000) + `}]`},

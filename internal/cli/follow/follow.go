@@ -69,6 +69,8 @@ type Result struct {
 	Bytes int64
 	// Read packets, by the UID of their Pod. A Pod whose stream began is in it.
 	Read map[string]int64
+	// Gone has the UIDs of Pods whose file was gone before their stream began. They count neither in Pods nor in Read.
+	Gone map[string]bool
 	// LeftOut has the packets that these streams have left out and counted, by the UID of their Pod.
 	LeftOut map[string]int64
 	// Packets that are in the files, but not in the stream: Skipped because its reader was slow, Waited because their Pod waited for its
@@ -179,9 +181,9 @@ func (s *Stream) Finish(ctx context.Context) (Result, error) {
 	s.cancel()
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.result.Pods = s.pods.Pods()
+	s.result.Pods = s.pods.Pods() - len(s.result.Gone)
 	r := s.result
-	r.Read, r.LeftOut = maps.Clone(r.Read), maps.Clone(r.LeftOut) // a write may still hang
+	r.Read, r.LeftOut, r.Gone = maps.Clone(r.Read), maps.Clone(r.LeftOut), maps.Clone(r.Gone) // a write may still hang
 	return r, cmp.Or(s.err, err)
 }
 

@@ -348,8 +348,8 @@ func TestFileIsGone(t *testing.T) {
 			if (err != nil) != tc.fails {
 				t.Fatalf("Finish: %v", err)
 			}
-			if diff := cmp.Diff(map[string]int64{"a": 1}, r.Read); !tc.fails && (diff != "" || r.Packets != 1) {
-				t.Errorf("%d packets, read (-want +got):\n%s", r.Packets, diff)
+			if diff := cmp.Diff(map[string]int64{"a": 1}, r.Read); !tc.fails && (diff != "" || r.Packets != 1 || r.Pods != 1 || !r.Gone["b"]) {
+				t.Errorf("%d packets of %d Pods, gone %v, read (-want +got):\n%s", r.Packets, r.Pods, r.Gone, diff)
 			}
 		})
 	}

@@ -40,7 +40,7 @@ type pod struct {
 	earlier uint64
 }
 
-// readPod reads the stream of one Pod. If its file was gone before the first packet came, the Pod is left out: it ended long before the
+// readPod reads the stream of one Pod. A Pod whose file was gone before the first packet came is in Result.Gone: it ended long before the
 // others, or its agent was lost.
 func (s *Stream) readPod(ctx context.Context, of podstreams.Pod) error {
 	p := &pod{stream: s, ctx: ctx, uid: of.UID, earlier: uint64(of.Packets)}
@@ -59,7 +59,11 @@ func (s *Stream) readPod(ctx context.Context, of podstreams.Pod) error {
 	}
 	if isGone(err) && !p.began {
 		s.mu.Lock()
-		delete(s.result.Read, of.UID) // it had no stream
+		delete(s.result.Read, of.UID)
+		if s.result.Gone == nil {
+			s.result.Gone = map[string]bool{}
+		}
+		s.result.Gone[of.UID] = true
 		s.mu.Unlock()
 		return nil
 	}

@@ -40,7 +40,8 @@ type Limits struct {
 	Duration time.Duration
 	// Bytes of one Pod's file.
 	Bytes int64
-	// PodsPerCapture that one capture captures at the same time. Ten times as many may have Jobs, in all captures of a namespace.
+	// PodsPerCapture that one capture captures at the same time. 25 times as many, or as CapturesPerNamespace allows, may
+	// have Jobs, in all captures of a namespace.
 	PodsPerCapture int
 	// ProbesPerNode that run at the same time, over all captures. A namespace takes at most as many as stay free for others.
 	ProbesPerNode int

@@ -12,6 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/equality"
 
 	sondev1 "github.com/sonde-operator/sonde/api/v1alpha1"
+	"github.com/sonde-operator/sonde/internal/wire/gateconfig"
 )
 
 // forgedClaim is the claim that the annotation of a forged Pod names.
@@ -142,17 +143,20 @@ func TestPatchesOfLists(t *testing.T) {
 	}
 }
 
-// TestTooManyContainers: each container gets the template's mounts and variables. The sidecar of an earlier call does not count.
+// TestTooManyContainers: each container gets the template's mounts and variables. A gate and the sidecar of an earlier call do not count.
 func TestTooManyContainers(t *testing.T) {
 	const tooMany = "it has 257 containers, and a Pod with a FluentPVC may have 256"
 	for name, tc := range map[string]struct {
 		containers int
 		sidecar    bool // one of the containers has its name
+		gate       bool // of a Trace, besides
 		annotation string
 		want       string
 	}{
 		"256":                        {containers: MaxContainers},
 		"257":                        {containers: MaxContainers + 1, want: tooMany},
+		"256 and a gate":             {containers: MaxContainers, gate: true},
+		"257 and a gate":             {containers: MaxContainers + 1, gate: true, want: tooMany},
 		"257 of a first call":        {containers: MaxContainers + 1, sidecar: true, want: tooMany},
 		"256 and the sidecar":        {containers: MaxContainers + 1, sidecar: true, annotation: "logs/" + claimName + "/5167"},
 		"256 and a copied sidecar":   {containers: MaxContainers + 1, sidecar: true, annotation: "forged"},
@@ -170,6 +174,9 @@ func TestTooManyContainers(t *testing.T) {
 			}
 			for i := len(pod.Spec.Containers) + len(pod.Spec.InitContainers); i < tc.containers; i++ {
 				pod.Spec.InitContainers = append(pod.Spec.InitContainers, corev1.Container{Name: fmt.Sprint("c", i)})
+			}
+			if tc.gate {
+				pod.Spec.InitContainers = append(pod.Spec.InitContainers, corev1.Container{Name: gateconfig.ContainerName})
 			}
 			if err := Inject(pod, testTemplate(), in); tc.want == "" && err != nil || tc.want != "" && (err == nil || !strings.Contains(err.Error(), tc.want)) {
 				t.Errorf("%v, want %q", err, tc.want)

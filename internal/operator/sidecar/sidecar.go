@@ -12,6 +12,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	sondev1 "github.com/sonde-operator/sonde/api/v1alpha1"
+	"github.com/sonde-operator/sonde/internal/wire/gateconfig"
 	"github.com/sonde-operator/sonde/internal/wire/text"
 )
 
@@ -86,10 +87,13 @@ func Added(t *sondev1.FluentPVCSpec, containers int) (volumes, bytes int, err er
 // parts it adds less than they have themselves.
 const defaultBytes = 4 << 10
 
-// checkContainers returns an error for a Pod with too many containers. The sidecar of an earlier call does not count.
+// checkContainers returns an error for a Pod with too many containers. A Trace's gate and the sidecar of an earlier call do not count.
 func checkContainers(spec *corev1.PodSpec, t *sondev1.FluentPVCSpec, c call) error {
 	n := len(spec.Containers) + len(spec.InitContainers)
 	if name := t.SidecarContainerTemplate.Name; c != first && (has(spec.Containers, name) || has(spec.InitContainers, name)) {
+		n--
+	}
+	if has(spec.InitContainers, gateconfig.ContainerName) {
 		n--
 	}
 	if n > MaxContainers {
