@@ -259,9 +259,14 @@ func TestRecord(t *testing.T) {
 // The deadline of the Job ends the releaser as a drain of its node does. If objects were written until then, the attempt counts, so that a
 // failed upgrade is rolled back also where Pods start slowly.
 func TestCutByTheDeadline(t *testing.T) {
-	failed := []release.Revision{{Revision: 2, Status: "failed"}, {Revision: 1, Status: release.Deployed}}
+	failed := []release.Revision{{Revision: 2, Status: "failed", Unix: 1002}, {Revision: 1, Status: release.Deployed, Unix: 1001}}
+	known := func(revision int64) []sondev1.CollectorRevision { // the status of an earlier report
+		return []sondev1.CollectorRevision{{Revision: revision, Status: "failed", Time: new(metav1.Unix(1000+revision, 0))}}
+	}
 	for name, tc := range map[string]struct {
 		after      time.Duration // from the Job's creation until the releaser ended
+		suspended  time.Duration // from the Job's creation until it started
+		earlier    []sondev1.CollectorRevision
 		reason     string
 		history    []release.Revision
 		generation int64
@@ -272,6 +277,11 @@ func TestCutByTheDeadline(t *testing.T) {
 		"by a clock that is behind":     {after: defaultTimeout + extraTime - 5*time.Second, history: failed, counted: true},
 		"a rollback":                    {after: defaultTimeout + extraTime + time.Second, history: failed, remedy: true, counted: true},
 		"before, by a drain":            {after: defaultTimeout + extraTime - time.Minute, history: failed},
+		"a drain after a suspension":    {after: defaultTimeout + extraTime + time.Second, suspended: time.Minute, history: failed},
+		"a deadline after a suspension": {after: defaultTimeout + extraTime + time.Minute, suspended: time.Minute, history: failed, counted: true},
+		"an earlier one had failed":     {after: defaultTimeout + extraTime + time.Second, history: failed, earlier: known(1), counted: true},
+		"while it read the chart":       {after: defaultTimeout + extraTime + time.Second, history: failed, earlier: known(2)},
+		"a remedy without a revision":   {after: defaultTimeout + extraTime + time.Second, history: failed, earlier: known(2), remedy: true, counted: true},
 		"at an unknown time":            {history: failed},
 		"before anything was written":   {after: defaultTimeout + extraTime + time.Second, history: failed[1:]},
 		"it lost its lock":              {after: defaultTimeout + extraTime + time.Second, history: failed, reason: release.ReasonLockLost},
@@ -286,13 +296,20 @@ func TestCutByTheDeadline(t *testing.T) {
 			if tc.after > 0 {
 				r.pods[0].Status.ContainerStatuses[0].State.Terminated.FinishedAt = metav1.NewTime(r.job.CreationTimestamp.Add(tc.after))
 			}
-			kept, err := strip(&r.pods[0])
+			if tc.suspended > 0 {
+				r.job.Status.StartTime = new(metav1.NewTime(r.job.CreationTimestamp.Add(tc.suspended)))
+			}
+			pod, err := strip(&r.pods[0])
 			if err != nil {
 				t.Fatal(err)
 			}
-			r.pods[0] = *kept.(*corev1.Pod)
+			job, err := strip(r.job)
+			if err != nil {
+				t.Fatal(err)
+			}
+			r.pods[0], r.job = *pod.(*corev1.Pod), job.(*batchv1.Job)
 			o := &observation{collector: newCollector(), now: now, runs: []run{r}}
-			o.collector.Status.ObservedGeneration = 2
+			o.collector.Status.ObservedGeneration, o.collector.Status.History = 2, tc.earlier
 			record(o)
 			if counted := o.collector.Status.Failures == 1; counted != tc.counted {
 				t.Errorf("counted: %t, want %t", counted, tc.counted)

@@ -2,6 +2,7 @@ package collector
 
 import (
 	"fmt"
+	"slices"
 	"time"
 
 	batchv1 "k8s.io/api/batch/v1"
@@ -72,14 +73,25 @@ const deadlineMargin = 10 * time.Second
 // countIfCut counts an attempt that the Job's deadline has cut while objects were written. To the releaser it looks like the drain of its
 // node. Where Pods start slowly, the deadline comes before the end of the releaser's own time, and a failed upgrade would never be rolled back.
 func (o *observation) countIfCut(r *release.Report, last *run) {
-	if !r.Uncounted || r.Reason == release.ReasonLockLost || !isTouched(r) || last.generation != o.collector.Generation {
+	if !r.Uncounted || r.Reason == release.ReasonLockLost || last.generation != o.collector.Generation || !o.wroteObjects(r, last) {
 		return
 	}
-	deadline := last.job.CreationTimestamp.Add(deadlineOf(o.collector) - deadlineMargin)
-	if last.finished().Before(deadline) {
+	started := last.job.CreationTimestamp.Time
+	if t := last.job.Status.StartTime; t != nil { // later if the Job was suspended: the deadline counts from here
+		started = t.Time
+	}
+	if last.finished().Before(started.Add(deadlineOf(o.collector) - deadlineMargin)) {
 		return
 	}
 	r.Uncounted, r.Reason, r.Message = false, release.ReasonNotReady, "the Job's deadline ended the attempt: "+r.Message
+}
+
+// wroteObjects reports whether an attempt has left a revision that is not deployed, and that no earlier report had. A remedy reads no chart
+// before it writes, and an uninstallation makes no revision.
+func (o *observation) wroteObjects(r *release.Report, last *run) bool {
+	return isTouched(r) && (last.remedy || !slices.ContainsFunc(o.collector.Status.History, func(h sondev1.CollectorRevision) bool {
+		return h.Revision == int64(r.History[0].Revision) && h.Time != nil && h.Time.Unix() == r.History[0].Unix
+	}))
 }
 
 // finished returns when the releaser of a run ended; zero if that is not known.

@@ -80,7 +80,7 @@ const (
 func strip(o any) (any, error) {
 	switch o := o.(type) {
 	case *batchv1.Job:
-		kept := &batchv1.Job{ObjectMeta: stripMeta(&o.ObjectMeta)}
+		kept := &batchv1.Job{ObjectMeta: stripMeta(&o.ObjectMeta), Status: batchv1.JobStatus{StartTime: o.Status.StartTime}}
 		for _, c := range o.Status.Conditions {
 			if c.Type == batchv1.JobComplete || c.Type == batchv1.JobFailed {
 				c.Message = text.Ellipsis(c.Message, maxText)
