@@ -65,12 +65,12 @@ func classify(err error) *problem {
 	return p
 }
 
-// keepField says what to do about a field that cannot be changed.
+// keepField says what to do about a field that cannot be changed. No attempt follows by itself.
 func keepField(of *metav1.StatusDetails) string {
 	if of != nil && of.Kind == claimKind {
 		return ": keep the field (do not delete the PersistentVolumeClaim: its data would be lost)"
 	}
-	return ": keep the field, or, if the object holds no data, delete it, and it is created anew"
+	return ": keep the field, or, if the object holds no data, delete it and request another attempt"
 }
 
 // isUnreadable recognizes the API server's answer to an object in server-side apply whose fields have values that its types cannot hold,
@@ -81,7 +81,10 @@ func isUnreadable(err error) bool {
 
 // isImmutable recognizes the API server's messages about fields that cannot be changed. It has no machine-readable cause for them.
 func isImmutable(message string) bool {
-	for _, m := range []string{"field is immutable", "is immutable after creation", "may not change once set", "updates to statefulset spec for fields other than"} {
+	for _, m := range []string{
+		"field is immutable", "is immutable after creation", "may not change once set", "updates to statefulset spec for fields other than",
+		"field can not be less than", // a smaller volume: than status.capacity, or than previous value
+	} {
 		if strings.Contains(message, m) {
 			return true
 		}

@@ -578,12 +578,17 @@ func TestClassify(t *testing.T) {
 func TestImmutableAdvice(t *testing.T) {
 	for kind, want := range map[string]string{
 		"PersistentVolumeClaim": "keep the field (do not delete the PersistentVolumeClaim: its data would be lost)",
-		"Deployment":            "keep the field, or, if the object holds no data, delete it",
+		"Deployment":            "keep the field, or, if the object holds no data, delete it and request another attempt",
 	} {
-		err := &apierrors.StatusError{ErrStatus: apierrors.NewInvalid(schema.GroupKind{Kind: kind}, "x", nil).ErrStatus}
-		err.ErrStatus.Message = kind + ` "x" is invalid: spec: Forbidden: spec is immutable after creation except resources.requests`
-		if r := failed(fmt.Errorf("wrapped: %w", err)); r.Reason != release.ReasonImmutable || !strings.Contains(r.Message, want) {
-			t.Errorf("%s: %+v, want %q", kind, r, want)
+		for _, cause := range []string{"spec is immutable after creation except resources.requests", "field can not be less than status.capacity"} {
+			err := invalid(kind, field.Forbidden(field.NewPath("spec"), cause))
+			if r := failed(fmt.Errorf("wrapped: %w", err)); r.Reason != release.ReasonImmutable || !strings.Contains(r.Message, want) {
+				t.Errorf("%s: %+v, want %q", kind, r, want)
+			}
 		}
 	}
+}
+
+func invalid(kind string, causes ...*field.Error) error {
+	return apierrors.NewInvalid(schema.GroupKind{Kind: kind}, "x", causes)
 }
