@@ -128,15 +128,11 @@ func (a *attempt) upToDate(ctx context.Context, in *input, history []*helmreleas
 	if err != nil {
 		return failed(err)
 	}
-	warning := release.Report{Outcome: release.Ready, Reason: release.ReasonDrifted, Message: "others have changed the release: " + drifted.String()}
-	switch irreparable := len(drifted.irreparable); {
-	case irreparable+len(drifted.repairable) == 0:
+	switch blocked := drifted.blocked(); {
+	case blocked+len(drifted.repairable) == 0:
 		return a.success(release.ReasonUpToDate, asSpec, earlier)
-	case a.request.Drift == release.DriftWarn || irreparable > 0 && len(drifted.repairable) == 0:
-		return warning
-	case irreparable > 0: // a failed revision would end all further repairs
-		warning.Message = fmt.Sprintf("others have changed the release, and an upgrade would fail at %d of the objects, so none is repaired: %s", irreparable, drifted)
-		return warning
+	case blocked > 0 || a.request.Drift == release.DriftWarn: // a failed revision would end all further repairs
+		return release.Report{Outcome: release.Ready, Reason: release.ReasonDrifted, Message: drifted.warning(a.request.Drift)}
 	}
 	if err = a.act(ctx, in, history); err == nil {
 		err = a.verify(in)

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -15,6 +16,9 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/cli-runtime/pkg/resource"
+
+	"github.com/sonde-operator/sonde/internal/wire/release"
+	"github.com/sonde-operator/sonde/internal/wire/text"
 )
 
 // dryRun renders the release, and lets the API server check each object. It changes nothing, so that a release which cannot succeed
@@ -58,12 +62,47 @@ func (a *attempt) dryRun(ctx context.Context, in *input, history []*helmrelease.
 type drift struct {
 	// repairable objects are missing, or an apply changes them back.
 	repairable []string
-	// irreparable objects cannot be changed back by an apply, so an upgrade would fail.
+	// irreparable objects cannot be changed back by an apply, so an upgrade would fail. claims of them are PersistentVolumeClaims.
 	irreparable []string
+	claims      int
+	// refused objects may be unchanged: the API server refuses what the chart has, for example because of a policy. An upgrade would fail.
+	refused []string
 }
 
+// blocked is the number of objects at which an upgrade would fail.
+func (d *drift) blocked() int { return len(d.irreparable) + len(d.refused) }
+
 func (d *drift) String() string {
-	return strings.Join(slices.Concat(d.irreparable, d.repairable), ", ")
+	return strings.Join(slices.Concat(d.irreparable, d.refused, d.repairable), ", ")
+}
+
+// warning says what others have changed, and what to do about it. A report is cut, so the advice comes before the objects.
+func (d *drift) warning(mode release.Drift) string {
+	message := "others have changed the release"
+	if len(d.irreparable)+len(d.repairable) == 0 {
+		message = "the release cannot be compared with the chart"
+	}
+	if n := d.blocked(); mode == release.DriftRepair && n > 0 && len(d.repairable) > 0 {
+		message += fmt.Sprintf(", and an upgrade would fail at %d of the objects, so none is repaired", n)
+	}
+	if len(d.irreparable) > 0 {
+		message += ". " + d.advice(mode)
+	}
+	return message + ": " + d.String()
+}
+
+// advice says what to do about irreparable objects. In most cases someone has enlarged a volume. It advises to delete an object only if a
+// repair then creates it again: not with drift Warn, and not while the upgrade would fail at another object. The user has to request the
+// repair: with drift Ignore, requested attempts repair, too, but no check follows.
+func (d *drift) advice(mode release.Drift) string {
+	advice := "If an upgrade cannot change an object back, write what it has now, such as the size of a volume, into the values, or change it back by hand"
+	switch {
+	case d.claims > 0:
+		advice += " (do not delete a " + claimKind + ": its data would be lost)"
+	case mode == release.DriftRepair && d.blocked() == 1:
+		advice += ", or, if it holds no data, delete it and request another attempt, which creates it again"
+	}
+	return advice
 }
 
 // drifted returns the objects of a revision that are missing, or that differ from what the API server would make of the chart's ones.
@@ -88,8 +127,8 @@ func (a *attempt) drifted(r *helmrelease.Release) (*drift, error) {
 			return fmt.Errorf("get %s: %w", name, err)
 		}
 		applied, err := dryApply(info)
-		if apierrors.IsInvalid(err) { // a change that an apply cannot take back, such as another port of a Service with the same name
-			d.irreparable = append(d.irreparable, name+irreparable(info.Mapping.GroupVersionKind.Kind))
+		if apierrors.IsInvalid(err) {
+			d.block(info.Mapping.GroupVersionKind.Kind, name, err)
 			return nil
 		}
 		if err != nil {
@@ -106,12 +145,43 @@ func (a *attempt) drifted(r *helmrelease.Release) (*drift, error) {
 // claimKind is the kind of a volume.
 const claimKind = "PersistentVolumeClaim"
 
-// irreparable says what to do about an object of a kind that an apply cannot change back. In most cases someone has enlarged a volume.
-func irreparable(kind string) string {
-	if kind == claimKind {
-		return " differs, and cannot be changed back: write what it has now, such as its size, into the values (do not delete it: its data would be lost)"
+// maxRefusal of the API server's text about one object, in bytes.
+const maxRefusal = 200
+
+// block notes an object whose apply the API server refuses as invalid.
+func (d *drift) block(kind, name string, err error) {
+	refusal := err.Error()
+	var status apierrors.APIStatus
+	isAPI := errors.As(err, &status)
+	if isAPI {
+		refusal = status.Status().Message
 	}
-	return " differs, and cannot be changed back: write what it has now into the values, or, if it holds no data, delete it"
+	if _, fields, ok := strings.Cut(refusal, " is invalid: "); ok { // before it is the name of the object
+		refusal = fields
+	}
+	refusal = text.OneLine(refusal, maxRefusal)
+	if !isAPI || !isOfFields(status.Status().Details) {
+		d.refused = append(d.refused, fmt.Sprintf("%s: the API server refuses the chart's version (%s)", name, refusal))
+		return
+	}
+	d.irreparable = append(d.irreparable, fmt.Sprintf("%s cannot be changed back by an upgrade (%s)", name, refusal))
+	if kind == claimKind {
+		d.claims++
+	}
+}
+
+// isOfFields reports whether an apply is refused because the fields of the object may not change so, or because an item that others have
+// added duplicates one of the chart, such as another port of a Service with the same name. A policy names no field.
+func isOfFields(details *metav1.StatusDetails) bool {
+	if details == nil || len(details.Causes) == 0 {
+		return false
+	}
+	for _, c := range details.Causes {
+		if c.Field == "" || c.Type != metav1.CauseTypeForbidden && c.Type != metav1.CauseTypeFieldValueDuplicate && !isImmutable(c.Message) {
+			return false
+		}
+	}
+	return true
 }
 
 // contentOf returns the content of an object without what each write changes.

@@ -18,6 +18,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"helm.sh/helm/v4/pkg/chart/loader/archive"
 	"helm.sh/helm/v4/pkg/release/common"
+	admissionv1 "k8s.io/api/admissionregistration/v1"
 	corev1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -81,7 +82,10 @@ var versions = map[string]map[string]string{
 	"4.0.0": {"b": configMap("b", "4"), "f": configMap("f", "4"), "deployment": deployment},
 	"5.0.0": {"a": configMap("a", "5"), "claim": claimOf("1Gi")},
 	"6.0.0": {"a": configMap("a", "6"), "claim": claimOf("2Gi")},
+	"7.0.0": {"a": configMap("a", "7"), "claim": claimOf("2Gi"), "service": service},
 }
+
+const service = "apiVersion: v1\nkind: Service\nmetadata: {name: web}\nspec: {ports: [{name: http, port: 80}]}\n"
 
 func claimOf(size string) string {
 	return "apiVersion: v1\nkind: PersistentVolumeClaim\nmetadata:\n  name: data\n  annotations: {helm.sh/resource-policy: keep}\n" +
@@ -451,7 +455,8 @@ func TestDriftOfAVolume(t *testing.T) {
 	attempt("5.0.0", release.ReasonReleased, 1)
 	attempt("5.0.0", release.ReasonUpToDate, 1)
 	enlarge("2Gi")
-	const advice = "PersistentVolumeClaim data differs, and cannot be changed back: write what it has now, such as its size, into the values (do not delete it"
+	const advice = "write what it has now, such as the size of a volume, into the values, or change it back by hand (do not delete a PersistentVolumeClaim: its data would be lost): " +
+		"PersistentVolumeClaim data cannot be changed back by an upgrade (spec.resources.requests.storage: Forbidden: field can not be less than status.capacity)"
 	for _, p.drift = range []release.Drift{release.DriftWarn, release.DriftRepair, release.DriftRepair} {
 		if got := attempt("5.0.0", release.ReasonDrifted, 1); !strings.Contains(got, advice) || strings.Contains(got, "none is repaired") {
 			t.Errorf("with drift %s: message %q, want %q", p.drift, got, advice)
@@ -475,4 +480,94 @@ func TestDriftOfAVolume(t *testing.T) {
 		t.Fatal(err)
 	}
 	attempt("6.0.0", release.ReasonDriftRepaired, 3)
+}
+
+// TestDriftOfAService: a Service that someone has changed is deleted as the message advises, and is created again. The message does not
+// advise that while something else would keep the Service from being created.
+func TestDriftOfAService(t *testing.T) {
+	config, set := startAPI(t)
+	p := newPlace(t, config, set)
+	p.drift = release.DriftRepair
+	enlarge := boundClaim(t, p)
+	enlarge("2Gi")
+	check := func(reason string) string {
+		t.Helper()
+		r, _ := p.attempt(step{version: "7.0.0"}, 1<<30)
+		if r.Outcome != release.Ready || r.Reason != reason {
+			t.Errorf("%+v, want %s", r, reason)
+		}
+		return r.Message
+	}
+	const advice = "delete it and request another attempt"
+	const name = `Service web cannot be changed back by an upgrade (spec.ports[1].name: Duplicate value: "http")`
+	services := set.CoreV1().Services(p.anchor.Namespace)
+	change := func() {
+		t.Helper()
+		if _, err := services.Patch(t.Context(), "web", types.MergePatchType, []byte(`{"spec": {"ports": [{"name": "http", "port": 81}]}}`), metav1.PatchOptions{}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	check(release.ReasonReleased)
+	change()
+	if got := check(release.ReasonDrifted); !strings.Contains(got, advice) || !strings.Contains(got, name) {
+		t.Errorf("message %q, want %q and %q", got, advice, name)
+	}
+	p.drift = release.DriftWarn
+	if got := check(release.ReasonDrifted); strings.Contains(got, advice) || !strings.Contains(got, name) {
+		t.Errorf("with drift Warn: message %q, want %q, but not %q", got, name, advice)
+	}
+	p.drift = release.DriftRepair
+	if err := services.Delete(t.Context(), "web", metav1.DeleteOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	check(release.ReasonDriftRepaired)
+	if s, err := services.Get(t.Context(), "web", metav1.GetOptions{}); err != nil || s.Spec.Ports[0].Port != 80 {
+		t.Errorf("the Service after its repair: %v, %v", s, err)
+	}
+	change()
+	enlarge("3Gi")
+	if got := check(release.ReasonDrifted); strings.Contains(got, advice) || !strings.Contains(got, name) || !strings.Contains(got, "PersistentVolumeClaim data cannot") {
+		t.Errorf("besides a volume: message %q, want no advice to delete", got)
+	}
+}
+
+// TestDriftAgainstAPolicy: an object that a policy refuses, although it is as the chart has it, is not taken for one that others have
+// changed.
+func TestDriftAgainstAPolicy(t *testing.T) {
+	config, set := startAPI(t)
+	p := newPlace(t, config, set)
+	p.drift = release.DriftRepair
+	check := func() release.Report {
+		t.Helper()
+		r, _ := p.attempt(step{version: "1.0.0"}, 1<<30)
+		if r.Outcome != release.Ready {
+			t.Fatalf("%+v", r)
+		}
+		return r
+	}
+	check()
+	policies := set.AdmissionregistrationV1()
+	policy := &admissionv1.ValidatingAdmissionPolicy{ObjectMeta: metav1.ObjectMeta{Name: "no-b"}, Spec: admissionv1.ValidatingAdmissionPolicySpec{
+		MatchConstraints: &admissionv1.MatchResources{ResourceRules: []admissionv1.NamedRuleWithOperations{{RuleWithOperations: admissionv1.RuleWithOperations{
+			Operations: []admissionv1.OperationType{admissionv1.Update}, Rule: admissionv1.Rule{APIGroups: []string{""}, APIVersions: []string{"v1"}, Resources: []string{"configmaps"}},
+		}}}},
+		Validations: []admissionv1.Validation{{Expression: "object.metadata.name != 'b'", Message: "b is closed"}},
+	}}
+	if _, err := policies.ValidatingAdmissionPolicies().Create(t.Context(), policy, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	binding := &admissionv1.ValidatingAdmissionPolicyBinding{ObjectMeta: metav1.ObjectMeta{Name: "no-b"}, Spec: admissionv1.ValidatingAdmissionPolicyBindingSpec{
+		PolicyName: "no-b", ValidationActions: []admissionv1.ValidationAction{admissionv1.Deny},
+	}}
+	if _, err := policies.ValidatingAdmissionPolicyBindings().Create(t.Context(), binding, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	r := check()
+	for r.Reason == release.ReasonUpToDate { // the API server takes a moment to enforce the policy
+		r = check()
+	}
+	const start, refusal, end = "the release cannot be compared with the chart: ConfigMap b: the API server refuses the chart's version (", "'no-b'", "b is closed)"
+	if r.Reason != release.ReasonDrifted || !strings.HasPrefix(r.Message, start) || !strings.Contains(r.Message, refusal) || !strings.HasSuffix(r.Message, end) {
+		t.Errorf("%+v, want %s...%s...%s", r, start, refusal, end)
+	}
 }

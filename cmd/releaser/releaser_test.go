@@ -15,6 +15,7 @@ import (
 	"net/http/httptest"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -591,4 +592,85 @@ func TestImmutableAdvice(t *testing.T) {
 
 func invalid(kind string, causes ...*field.Error) error {
 	return apierrors.NewInvalid(schema.GroupKind{Kind: kind}, "x", causes)
+}
+
+// The advice to delete an object is given only if the attempt that follows creates it again, and never for a volume.
+func TestDriftWarning(t *testing.T) {
+	policy := &apierrors.StatusError{ErrStatus: metav1.Status{
+		Reason: metav1.StatusReasonInvalid, Message: `services "x" is forbidden: ValidatingAdmissionPolicy 'p' denied request: field is immutable`,
+		Details: &metav1.StatusDetails{Causes: []metav1.StatusCause{{Message: "field is immutable"}}},
+	}}
+	duplicate := invalid("Service", field.Duplicate(field.NewPath("spec", "ports").Index(1).Child("name"), "http"))
+	immutable := invalid("Deployment", field.Invalid(field.NewPath("spec", "selector"), "a", "field is immutable"))
+	smaller := invalid(claimKind, field.Forbidden(field.NewPath("spec", "resources"), "field can not be less than status.capacity"))
+	taken := invalid("Service", field.Invalid(field.NewPath("spec", "ports").Index(0).Child("nodePort"), 30000, "provided port is already allocated"))
+	const advice = ". If an upgrade cannot change an object back, write what it has now, such as the size of a volume, into the values, or change it back by hand"
+	const remove = ", or, if it holds no data, delete it and request another attempt, which creates it again"
+	const keep = " (do not delete a PersistentVolumeClaim: its data would be lost)"
+	for name, tc := range map[string]struct {
+		mode       release.Drift
+		blocked    []error
+		repairable []string
+		want       string
+	}{
+		"only other changes": {mode: release.DriftWarn, repairable: []string{"A differs", "B is missing"}, want: "others have changed the release: A differs, B is missing"},
+		"repair, one object": {
+			mode: release.DriftRepair, blocked: []error{duplicate},
+			want: "others have changed the release" + advice + remove + `: 0 cannot be changed back by an upgrade (spec.ports[1].name: Duplicate value: "http")`,
+		},
+		"repair, one object besides others": {
+			mode: release.DriftRepair, blocked: []error{immutable}, repairable: []string{"A differs"},
+			want: "others have changed the release, and an upgrade would fail at 1 of the objects, so none is repaired" + advice + remove +
+				`: 0 cannot be changed back by an upgrade (spec.selector: Invalid value: "a": field is immutable), A differs`,
+		},
+		"warn, one object": {
+			mode: release.DriftWarn, blocked: []error{duplicate},
+			want: "others have changed the release" + advice + `: 0 cannot be changed back by an upgrade (spec.ports[1].name: Duplicate value: "http")`,
+		},
+		"repair, a volume": {
+			mode: release.DriftRepair, blocked: []error{smaller},
+			want: "others have changed the release" + advice + keep + ": 0 cannot be changed back by an upgrade (spec.resources: Forbidden: field can not be less than status.capacity)",
+		},
+		"repair, an object besides a volume": {
+			mode: release.DriftRepair, blocked: []error{duplicate, smaller},
+			want: "others have changed the release" + advice + keep + `: 0 cannot be changed back by an upgrade (spec.ports[1].name: Duplicate value: "http"), ` +
+				"1 cannot be changed back by an upgrade (spec.resources: Forbidden: field can not be less than status.capacity)",
+		},
+		"repair, an object besides one that a policy refuses": {
+			mode: release.DriftRepair, blocked: []error{policy, duplicate},
+			want: "others have changed the release" + advice + `: 1 cannot be changed back by an upgrade (spec.ports[1].name: Duplicate value: "http"), ` +
+				"0: the API server refuses the chart's version (" + policy.ErrStatus.Message + ")",
+		},
+		"a policy": {
+			mode: release.DriftRepair, blocked: []error{policy},
+			want: "the release cannot be compared with the chart: 0: the API server refuses the chart's version (" + policy.ErrStatus.Message + ")",
+		},
+		"a value that would be refused anew": {
+			mode: release.DriftRepair, blocked: []error{taken},
+			want: "the release cannot be compared with the chart: 0: the API server refuses the chart's version (spec.ports[0].nodePort: Invalid value: 30000: provided port is already allocated)",
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			d := &drift{repairable: tc.repairable}
+			for i, err := range tc.blocked {
+				kind := "Service"
+				if errors.Is(err, smaller) {
+					kind = claimKind
+				}
+				d.block(kind, strconv.Itoa(i), fmt.Errorf("wrapped: %w", err))
+			}
+			if diff := cmp.Diff(tc.want, d.warning(tc.mode)); diff != "" {
+				t.Errorf("(-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+// A long text of the API server leaves room for other objects.
+func TestDriftWarningIsShort(t *testing.T) {
+	d := &drift{}
+	d.block("Deployment", "Deployment x", invalid("Deployment", field.Forbidden(field.NewPath("spec"), strings.Repeat("y ", 1000))))
+	if got := d.String(); len(got) > maxRefusal+100 || !strings.HasSuffix(got, "...)") {
+		t.Errorf("%d bytes: %q", len(got), got)
+	}
 }
