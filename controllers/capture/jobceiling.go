@@ -17,7 +17,9 @@ import (
 const jobsFactor = 25
 
 // mostJobs is how many Pods may have Jobs in the captures of one namespace together; zero is no ceiling.
-func (m room) mostJobs() int { return max(jobsFactor, m.limits.CapturesPerNamespace) * m.limits.PodsPerCapture }
+func (m room) mostJobs() int {
+	return max(jobsFactor, m.limits.CapturesPerNamespace) * m.limits.PodsPerCapture
+}
 
 // fullOfJobs reports whether the captures of the namespace may create no more Jobs.
 func (m room) fullOfJobs() bool { return m.mostJobs() > 0 && m.jobs >= m.mostJobs() }

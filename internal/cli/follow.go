@@ -133,27 +133,25 @@ func (p *plugin) followed(ctx context.Context, name string) (*connection, *v1alp
 // came after the end of their stream, and the files of gone Pods before its beginning.
 func printFollowed(w io.Writer, r follow.Result, early int64, gone int, ring bool, download string) error {
 	fmt.Fprintf(w, "%d packets of %d Pods\n", r.Packets, r.Pods)
-	if r.Earlier > 0 {
-		fmt.Fprintf(w, "%d packets are not in the stream, because they were captured before it began\n", r.Earlier)
+	missing := func(packets uint64, why string) {
+		if packets > 0 {
+			fmt.Fprintf(w, "%d packets are not in the stream, because %s\n", packets, why)
+		}
 	}
+	missing(r.Earlier, "they were captured before it began")
 	if r.Late > 0 {
 		fmt.Fprintln(w, lateNote(r.Late))
 	}
-	switch {
-	case r.Abandoned:
+	if r.Abandoned {
 		fmt.Fprintln(w, "the last packets are not in the stream, because they did not come in time")
-	case early > 0:
-		fmt.Fprintf(w, "%d packets are not in the stream, because a Pod's stream ended before the capture did, or did not begin\n", early)
+	} else {
+		missing(uint64(early), "a Pod's stream ended before the capture did, or did not begin")
 	}
 	if gone > 0 {
 		fmt.Fprintf(w, "Pods whose files were gone before their streams began, so that none of their packets are in the stream: %d\n", gone)
 	}
-	if r.Skipped > 0 {
-		fmt.Fprintf(w, "%d packets are not in the stream, because its reader was slow\n", r.Skipped)
-	}
-	if r.Waited > 0 {
-		fmt.Fprintf(w, "%d packets are not in the stream, because their Pods had to wait for a place or a connection\n", r.Waited)
-	}
+	missing(r.Skipped, "its reader was slow")
+	missing(r.Waited, "their Pods had to wait for a place or a connection")
 	incomplete := r.Skipped > 0 || r.Waited > 0 || r.Abandoned || early > 0 || gone > 0
 	if incomplete || r.Earlier > 0 {
 		what := "all packets"

@@ -68,7 +68,7 @@ Exit code: 0 the intercept has ended; 1 error; 130 interrupted twice.`,
 	f, r := cmd.Flags(), &c.request
 	f.Int32Var(&r.Port, "port", 0, "Port on which the container listens (required). The port of a Service may be another one")
 	f.StringVar(&r.To, "to", "", "Address of your process: HOST:PORT, or a PORT of this machine (default the same port)")
-	f.StringArrayVar(&r.Headers, "header", nil, "Only requests with this header: NAME=VALUE. Repeat it for more")
+	f.StringArrayVar(&r.Headers, "header", nil, "Only requests with this header: NAME=VALUE. Repeat it for more. Whoever may read InterceptRequests sees the value")
 	f.StringVar(&r.Path, "path", "", "Only requests to this path, without the query")
 	f.StringVar(&r.PathPrefix, "path-prefix", "", "Only requests to paths that begin with this")
 	f.StringVar(&r.PathRegex, "path-regex", "", "Only requests to paths that match this regular expression (RE2) as a whole")

@@ -987,8 +987,8 @@ func TestDownGoesOnAfterAnError(t *testing.T) {
 	}{
 		"own": {args: []string{"down"}, want: []string{"a1"}},
 		"named": {
-			args: []string{"down", "none", "a1", "a2", "a3", "a4"},
-			want: []string{"namespace shop has no InterceptRequest none", `"a1" is forbidden`, `"a3" is forbidden`},
+			args: []string{"down", "none", "deploy/web", "a1", "interceptrequest.monitoring.openshift.tpg/a2", "a3", "interceptrequest/a4"},
+			want: []string{"namespace shop has no InterceptRequest none", "deploy/web is no InterceptRequest: write the NAME", `"a1" is forbidden`, `"a3" is forbidden`},
 		},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -185,9 +185,23 @@ func endIntercept(ctx context.Context, c client.Client, o *v1alpha1.InterceptReq
 	return err
 }
 
+// isInterceptKind reports whether a KIND/NAME, as commands print it, names an InterceptRequest.
+func isInterceptKind(name string) bool {
+	of, _, _ := strings.Cut(strings.ToLower(name), "/")
+	of = strings.TrimSuffix(of, "."+v1alpha1.GroupVersion.Group)
+	return of == "interceptrequest" || of == "interceptrequests"
+}
+
 // namedIntercepts returns those that can be read, and an error for each of the others.
 func namedIntercepts(ctx context.Context, conn *connection, names []string) (found []v1alpha1.InterceptRequest, failed []error) {
 	for _, name := range names {
+		if _, after, ok := strings.Cut(name, "/"); ok {
+			if !isInterceptKind(name) {
+				failed = append(failed, fmt.Errorf("%s is no InterceptRequest: write the NAME of one, as kubectl sonde intercepts lists it", name))
+				continue
+			}
+			name = after
+		}
 		var o v1alpha1.InterceptRequest
 		bounded, cancel := context.WithTimeout(ctx, cleanup)
 		err := conn.client.Get(bounded, client.ObjectKey{Namespace: conn.namespace, Name: name}, &o)

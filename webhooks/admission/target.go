@@ -91,11 +91,15 @@ func TargetPodSpec(ctx context.Context, live client.Reader, namespace string, re
 	return kept, nil
 }
 
-// named returns containers with their names alone.
+// named returns containers with their names and the numbers of their ports alone.
 func named(containers []corev1.Container) []corev1.Container {
 	var kept []corev1.Container
 	for i := range containers {
-		kept = append(kept, corev1.Container{Name: containers[i].Name})
+		c := corev1.Container{Name: containers[i].Name}
+		for _, p := range containers[i].Ports {
+			c.Ports = append(c.Ports, corev1.ContainerPort{ContainerPort: p.ContainerPort})
+		}
+		kept = append(kept, c)
 	}
 	return kept
 }

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 
@@ -22,6 +23,7 @@ import (
 	"github.com/sonde-operator/sonde/internal/operator/route"
 	"github.com/sonde-operator/sonde/internal/operator/stamp"
 	"github.com/sonde-operator/sonde/internal/operator/target"
+	"github.com/sonde-operator/sonde/internal/wire/text"
 	"github.com/sonde-operator/sonde/internal/wire/tunnel"
 	"github.com/sonde-operator/sonde/webhooks/admission"
 )
@@ -76,49 +78,49 @@ func (h *Handler) create(ctx context.Context, req webhook.AdmissionRequest) (adm
 	}
 	r.Namespace = req.Namespace // the object may name another, or none
 	who := access.FromUserInfo(req.UserInfo)
-	namespaceUID, err := h.decide(ctx, r, who)
+	namespaceUID, warnings, err := h.decide(ctx, r, who)
 	if err != nil {
 		return admission.Granted{}, err
 	}
 	annotations, err := stamp.Sign(h.Key, req.Namespace, kind.Intercept.Name, &r.Spec, stamp.Claim{
 		Requester: who, TargetNamespaceUID: namespaceUID, IssuedAt: h.Clock.Now(), RequestUID: string(req.UID),
 	})
-	return admission.Granted{Annotations: annotations}, err
+	return admission.Granted{Annotations: annotations, Warnings: warnings}, err
 }
 
-// decide returns the UID of the target's namespace. The order matters: no answer says anything about a namespace before the
+// decide returns the UID of the target's namespace, and warnings for the user. The order matters: no answer says anything about a namespace before the
 // requester's right to intercept there is proven.
-func (h *Handler) decide(ctx context.Context, r *sondev1.InterceptRequest, who access.Requester) (string, error) {
+func (h *Handler) decide(ctx context.Context, r *sondev1.InterceptRequest, who access.Requester) (namespaceUID string, warnings []string, err error) {
 	if err := checkShape(r); err != nil {
-		return "", err
+		return "", nil, err
 	}
 	if err := admission.RequireRunning(ctx, h.Live, h.OperatorNamespace, kind.Intercept.Name); err != nil {
-		return "", err
+		return "", nil, err
 	}
 	in, ref := r.AgentTarget()
 	if r.Namespace == h.OperatorNamespace || in == h.OperatorNamespace {
-		return "", admission.Forbidden("namespace %s is the operator's own: nothing is intercepted from there or in there; create the InterceptRequest in the namespace of its target", h.OperatorNamespace)
+		return "", nil, admission.Forbidden("namespace %s is the operator's own: nothing is intercepted from there or in there; create the InterceptRequest in the namespace of its target", h.OperatorNamespace)
 	}
 	if err := admission.RequireHub(ctx, h.Live, kind.Intercept.Name, r.Namespace, in); err != nil {
-		return "", err
+		return "", nil, err
 	}
 	if err := admission.RequirePods(ctx, h.Reviews, kind.Intercept.Verb, who, in); err != nil {
-		return "", err
+		return "", nil, err
 	}
 	if err := h.compile(r); err != nil {
-		return "", err
+		return "", nil, err
 	}
 	ns, err := admission.TargetNamespace(ctx, h.Live, in)
 	if err != nil {
-		return "", err
+		return "", nil, err
 	}
 	if ns.Labels[sondev1.LabelOptOut] == "true" {
-		return "", admission.Forbidden("a cluster admin has closed namespace %s by the label %s=true: ask them to remove it", in, sondev1.LabelOptOut)
+		return "", nil, admission.Forbidden("a cluster admin has closed namespace %s by the label %s=true: ask them to remove it", in, sondev1.LabelOptOut)
 	}
-	if err := h.checkTarget(ctx, r, in, ref); err != nil {
-		return "", err
+	if warnings, err = h.checkTarget(ctx, r, in, ref); err != nil {
+		return "", nil, err
 	}
-	return string(ns.UID), h.checkOthers(ctx, r, in, ref)
+	return string(ns.UID), warnings, h.checkOthers(ctx, r, in, ref)
 }
 
 // compile refuses a match that the carrier could not compile. checkShape has bounded it.
@@ -135,20 +137,39 @@ func (h *Handler) compile(r *sondev1.InterceptRequest) error {
 	return nil
 }
 
-func (h *Handler) checkTarget(ctx context.Context, r *sondev1.InterceptRequest, in string, ref sondev1.TargetReference) error {
+func (h *Handler) checkTarget(ctx context.Context, r *sondev1.InterceptRequest, in string, ref sondev1.TargetReference) (warnings []string, err error) {
 	spec, err := admission.TargetPodSpec(ctx, h.Live, in, ref)
 	switch {
 	case apierrors.IsNotFound(err):
-		return admission.TargetNotFound(in, ref)
+		return nil, admission.TargetNotFound(in, ref)
 	case err != nil:
-		return err
+		return nil, err
 	case spec.HostNetwork:
-		return admission.Invalid("the Pods of %s have hostNetwork: true, so their ports are the node's: a port of such a Pod cannot be intercepted", admission.TargetText(in, ref))
+		return nil, admission.Invalid("the Pods of %s have hostNetwork: true, so their ports are the node's: a port of such a Pod cannot be intercepted", admission.TargetText(in, ref))
 	}
 	if name := r.Spec.TargetContainer; name != "" && !hasContainer(spec, name) {
-		return admission.Invalid("%s has no container %s (it has %s): write one of these, or leave targetContainer (--container) out", admission.TargetText(in, ref), name, target.ContainersText(spec))
+		return nil, admission.Invalid("%s has no container %s (it has %s): write one of these, or leave targetContainer (--container) out", admission.TargetText(in, ref), name, target.ContainersText(spec))
 	}
-	return nil
+	return undeclared(spec, r.Spec.TargetContainerPort), nil
+}
+
+// undeclared warns of a port that no container declares, if the Pods declare others: perhaps it is the Service's. Apps may listen on ports
+// that they do not declare.
+func undeclared(spec *corev1.PodSpec, port int32) []string {
+	var declared []string
+	for i := range spec.Containers {
+		for _, p := range spec.Containers[i].Ports {
+			if p.ContainerPort == port {
+				return nil
+			}
+			declared = append(declared, strconv.Itoa(int(p.ContainerPort)))
+		}
+	}
+	if len(declared) == 0 {
+		return nil
+	}
+	return []string{fmt.Sprintf("no container of the target declares port %d (they declare %s): if nothing listens there, you get no request; the port is a container's, not a Service's",
+		port, text.Ellipsis(strings.Join(declared, ", "), 100))}
 }
 
 func hasContainer(spec *corev1.PodSpec, name string) bool {

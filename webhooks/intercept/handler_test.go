@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	admissionv1 "k8s.io/api/admission/v1"
+	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -160,6 +161,26 @@ func TestCreate(t *testing.T) {
 				t.Errorf("stamp: %v, requester %q", err, claim.Requester.Username)
 			}
 		})
+	}
+}
+
+// TestUndeclaredPort: a port that no container declares may be the Service's, so a warning names the declared ones.
+func TestUndeclaredPort(t *testing.T) {
+	spec := &corev1.PodSpec{Containers: []corev1.Container{
+		{Name: "web", Ports: []corev1.ContainerPort{{ContainerPort: 8080}}}, {Name: "metrics", Ports: []corev1.ContainerPort{{ContainerPort: 9090}}},
+	}}
+	if w := undeclared(spec, 9090); len(w) != 0 {
+		t.Errorf("warnings of a declared port: %q", w)
+	}
+	if w := undeclared(&corev1.PodSpec{Containers: []corev1.Container{{Name: "web"}}}, 80); len(w) != 0 {
+		t.Errorf("warnings of Pods that declare no port: %q", w)
+	}
+	h := handler(t, &appsv1.Deployment{
+		ObjectMeta: webhooktest.Meta("shop", "declares"), Spec: appsv1.DeploymentSpec{Template: corev1.PodTemplateSpec{Spec: *spec}},
+	})
+	answer := h.Handle(t.Context(), creation(t, "shop", changes{"targetDeployment": "declares", "targetContainerPort": 80}))
+	if !answer.Allowed || len(answer.Warnings) != 1 || !strings.Contains(answer.Warnings[0], "declares port 80 (they declare 8080, 9090)") {
+		t.Errorf("allowed %t, warnings %q", answer.Allowed, answer.Warnings)
 	}
 }
 

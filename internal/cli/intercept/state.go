@@ -297,7 +297,11 @@ func (s *State) View(now time.Time, requests bool) live.View {
 	switch {
 	case passed == 0:
 	case o.Spec.Match == nil:
-		v.Notes = append(v.Notes, "Health checks go to the app, as do requests that your process does not take")
+		checks := "Health checks"
+		if o.Spec.Probes == v1alpha1.InterceptClient {
+			checks = "Health checks by HTTP and gRPC"
+		}
+		v.Notes = append(v.Notes, checks+" go to the app, as do requests that your process does not take")
 	default:
 		v.Notes = append(v.Notes, "Other requests go to the app")
 	}

@@ -7,6 +7,7 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -178,6 +179,12 @@ func TestNotes(t *testing.T) {
 			t.Errorf("notes of a log (-want +got):\n%s", diff)
 		}
 	}
+	o.Spec.Match, o.Spec.Probes = nil, v1alpha1.InterceptClient
+	s.SetObject(o)
+	if log, want := s.View(now, false).Notes, "Health checks by HTTP and gRPC go to the app, as do requests that your process does not take"; !slices.Contains(log, want) {
+		t.Errorf("notes %q lack %q", log, want)
+	}
+	o.Spec.Probes = ""
 	several := &v1alpha1.InterceptRequest{}
 	several.Status.Pods = []v1alpha1.InterceptPod{{Name: "web-1", UID: "u1", Message: "full"}, {Name: "web-2", UID: "u2", Message: "slow"}, {Name: "web-3", UID: "u3", Message: "full"}}
 	s = NewState(several, now)

@@ -161,7 +161,7 @@ func (t *Text) compile(left *int) (func(string) bool, error) {
 	}
 	n := size(parsed)
 	if n > *left {
-		return nil, fmt.Errorf("regex: it has %d steps with its repetitions written out, and may have %d of the match's %d: "+
+		return nil, fmt.Errorf("regex: it is too large: with its repetitions written out it has %d steps, and %d are left of the %d for all of a match: "+
 			"repeat less, and write smaller classes of characters", n, *left, maxSteps)
 	}
 	*left -= n

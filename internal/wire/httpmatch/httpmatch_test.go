@@ -49,8 +49,8 @@ func TestRegex(t *testing.T) {
 		"half a bracket":      {regex: "a)|(b", want: "regex: error parsing regexp: unexpected )"},
 		"a look-ahead":        {regex: "/(?!a)", want: "write it in RE2's syntax, which has no look-ahead"},
 		"an open quote":       {regex: `/\Q.`, matches: []string{"/."}, not: []string{"/x"}},
-		"huge when compiled":  {regex: "(?:" + strings.Repeat(".?", 500) + "){1000}", want: "of the match's 2000: repeat less"},
-		"huge, and unbounded": {regex: "(?:" + strings.Repeat("ab*", 330) + "){1000,}", want: "of the match's 2000: repeat less"},
+		"huge when compiled":  {regex: "(?:" + strings.Repeat(".?", 500) + "){1000}", want: "of the 2000 for all of a match: repeat less"},
+		"huge, and unbounded": {regex: "(?:" + strings.Repeat("ab*", 330) + "){1000,}", want: "of the 2000 for all of a match: repeat less"},
 		"letters":             {regex: `\p{L}{1,10}`, matches: []string{"ä"}, not: []string{"1"}},
 		"large classes":       {regex: `\PL{990}`, want: "write smaller classes of characters"},
 		"too long":            {regex: strings.Repeat("a", 1025), want: "it has 1025 characters, and may have 1024"},
@@ -90,7 +90,7 @@ func TestRegexesTogether(t *testing.T) {
 		t.Error(err)
 	}
 	_, err := conditions("a{300}").Compile()
-	if want := "headers[1]: regex: it has 600 steps with its repetitions written out, and may have 200 of the match's 2000"; err == nil || !strings.Contains(err.Error(), want) {
+	if want := "headers[1]: regex: it is too large: with its repetitions written out it has 600 steps, and 200 are left of the 2000 for all of a match"; err == nil || !strings.Contains(err.Error(), want) {
 		t.Errorf("error %v, want %q", err, want)
 	}
 }
