@@ -10,6 +10,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 // refuser is a server that takes no more at some moment, and sends on.
@@ -49,6 +51,7 @@ func TestResponseOfAServerThatTakesNoMore(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			f := start(t, scripted(&recorder{}, nil), nil, byUser("cli", "alice"))
 			peer, down := tcpPair(t)
+			_ = peer.SetDeadline(time.Now().Add(4 * patience))
 			c := newConn(f.Carrier, down, netip.AddrPortFrom(netip.MustParseAddr("127.0.0.1"), f.port))
 			from, server := io.Pipe()
 			client := &refuser{Reader: from, Closer: from}
@@ -164,5 +167,80 @@ func TestCallerResetsItsUpload(t *testing.T) {
 			}
 			await(t, "the end of the connection", func() bool { return len(f.all()) == 0 })
 		})
+	}
+}
+
+// TestAppEndsDuringUpload: an app sends a whole response and closes, and its kernel then resets the connection, because the caller sends
+// more. A caller that takes the response late gets all of it, and a regular end.
+func TestAppEndsDuringUpload(t *testing.T) {
+	for name, send := range map[string]string{"until close": request("POST /", "Content-Length: 999999"), "no HTTP": "SELECT 1\r\n\r\n"} {
+		t.Run(name, func(t *testing.T) {
+			body := "HTTP/1.0 200 OK\r\n\r\n" + strings.Repeat("x", 48<<10) // fits into the buffers before the carrier
+			app := func(d duplex) {
+				_, _ = io.ReadFull(d, make([]byte, len(send)))
+				_, _ = io.WriteString(d, body)
+				_ = d.Close()
+			}
+			f := start(t, app, nil, byUser("cli", "alice"))
+			c := f.dialFrom(t, "127.0.0.1", true)
+			await(t, "the connection", func() bool { return len(f.all()) == 1 })
+			one := f.all()[0]
+			_ = one.down.SetWriteBuffer(1) // the end of the response waits in the app's socket
+			_, _ = io.WriteString(c, send)
+			await(t, "the app's end", func() bool {
+				one.mu.Lock()
+				defer one.mu.Unlock()
+				return one.app != nil && stateOf(one.app.tcp) == unix.BPF_TCP_CLOSE_WAIT
+			})
+			await(t, "the refusal", func() bool {
+				_, _ = io.WriteString(c, "x")
+				one.mu.Lock()
+				defer one.mu.Unlock()
+				return one.discard || one.closed
+			})
+			if back, reset := readAll(c); back != body || reset {
+				t.Errorf("%d of %d bytes come back, reset %t", len(back), len(body), reset)
+			}
+		})
+	}
+}
+
+// stateOf returns the kernel's state of a TCP connection.
+func stateOf(s syscall.Conn) (state uint8) {
+	_ = control(s, func(fd int) error {
+		info, err := unix.GetsockoptTCPInfo(fd, unix.IPPROTO_TCP, unix.TCP_INFO)
+		if err == nil {
+			state = info.State
+		}
+		return err
+	})
+	return state
+}
+
+// TestCallerResetsAfterTheClientsEnd: a client has ended its direction, and its caller resets the connection in the middle of an upload. To
+// the client the upload does not look whole.
+func TestCallerResetsAfterTheClientsEnd(t *testing.T) {
+	const hello = "no HTTP\n\n"
+	got, ended := make(chan struct{}), make(chan error, 1)
+	client := func(_ string, d duplex) {
+		_, _ = io.ReadFull(d, make([]byte, len(hello)))
+		_ = d.CloseWrite()
+		_, _ = d.Read(make([]byte, 1))
+		close(got)
+		_, err := io.Copy(io.Discard, d)
+		ended <- err
+	}
+	f := start(t, scripted(&recorder{}, nil), client, whole("all"))
+	c := f.dial(t)
+	_, _ = io.WriteString(c, hello)
+	if _, reset := readAll(c); reset {
+		t.Fatal("the caller's connection was reset")
+	}
+	_, _ = io.WriteString(c, "x")
+	<-got
+	_ = c.SetLinger(0)
+	_ = c.Close()
+	if err := <-ended; err == nil {
+		t.Error("the client sees a regular end of the upload")
 	}
 }

@@ -203,14 +203,6 @@ func (c *conn) pinTo(up *upstream) {
 	c.settled.Broadcast()
 }
 
-// noteReset notes whether the app has reset its connection. A write may have taken the error, and a read then gets an end, which would make
-// a part of a response look whole. When the peer's direction has ended, the app's socket does not tell any more. The caller holds mu.
-func (c *conn) noteReset(up *upstream) {
-	if up.tcp != nil && !c.noMore && hasReset(up.tcp) {
-		up.reset = true
-	}
-}
-
 // complete ends the exchange if request and response are complete. It reports whether the connection is to be closed. The caller
 // holds mu.
 func (c *conn) complete() (closing bool) {

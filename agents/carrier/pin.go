@@ -61,8 +61,11 @@ func (c *conn) relayRaw(up *upstream) {
 
 // abandonRaw stops the peer's direction of a pinned connection. The upstream's direction may go on.
 func (c *conn) abandonRaw(up *upstream) {
+	if hasReset(c.down) { // the copy took the error; a part of what the peer sent must not look whole
+		c.close(true)
+		return
+	}
 	c.mu.Lock()
-	c.noteReset(up)
 	c.discard = true
 	ended := up.ended
 	c.mu.Unlock()

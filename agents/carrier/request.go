@@ -145,7 +145,7 @@ func (c *conn) sendBody(up *upstream, rest *body) bool {
 			return false
 		}
 		if _, err := up.Write(c.in.bytes()[:n]); err != nil {
-			c.abandon(up)
+			c.abandon()
 			return false
 		}
 		c.in.skip(n)
@@ -169,7 +169,7 @@ func (c *conn) readBody(up *upstream, rest *body) bool {
 		rest.left -= n
 		if err != nil && !errors.Is(err, io.ErrUnexpectedEOF) {
 			// The error may be of either side. If it is the app's, its response may be on its way.
-			c.abandon(up)
+			c.abandon()
 			return false
 		}
 	} else {
@@ -223,9 +223,8 @@ func (c *conn) cutShort(up *upstream) {
 }
 
 // abandon stops a request that the upstream does not take. Its response may come, or have come.
-func (c *conn) abandon(up *upstream) {
+func (c *conn) abandon() {
 	c.mu.Lock()
-	c.noteReset(up)
 	c.discard = true
 	c.exchange.abandoned = true
 	answered := c.exchange.answered || c.exchange.up == nil || c.exchange.up.ended

@@ -175,6 +175,7 @@ func (c *conn) relayBody(up *upstream, out *buffer, skip int) step {
 	if b.kind == sized && b.left > largeBuffer && up.tcp != nil {
 		n, err := splice(c.down, up.tcp, b.left)
 		b.left -= n
+		up.got += uint64(n)
 		if errors.Is(err, io.ErrUnexpectedEOF) { // the app has ended, and not failed
 			err = io.EOF
 		}
@@ -219,9 +220,8 @@ func (c *conn) write(out *buffer, n int) step {
 
 // upstreamEnded handles the end of an upstream. held are bytes of a head that is not complete.
 func (c *conn) upstreamEnded(up *upstream, err error, held []byte) {
+	regular := errors.Is(err, io.EOF) && (up.tcp == nil || !cutAfter(up.tcp, up.got))
 	c.mu.Lock()
-	c.noteReset(up)
-	regular := errors.Is(err, io.EOF) && !up.reset
 	up.ended, up.endedBy = true, err
 	x := &c.exchange
 	switch {

@@ -148,7 +148,20 @@ func movedOf(s syscall.Conn) (n int64, err error) {
 	return n, err
 }
 
-// hasReset reports whether the peer of a socket has reset the connection. The kernel tells the error only once, and then an end.
+// cutAfter reports whether the peer of a socket has reset the connection without an end of its direction before. n bytes were read, which
+// are all that came. A write may have taken the error, and a read then gets an end, as after a regular one. The kernel counts a regular end
+// as one more byte (tcp_rcv_nxt_update).
+func cutAfter(s syscall.Conn, n uint64) (cut bool) {
+	_ = control(s, func(fd int) error {
+		info, err := unix.GetsockoptTCPInfo(fd, unix.IPPROTO_TCP, unix.TCP_INFO)
+		cut = err == nil && info.State == unix.BPF_TCP_CLOSE && info.Bytes_received <= n
+		return err
+	})
+	return cut
+}
+
+// hasReset reports whether the peer of a socket has reset the connection. The kernel tells the error only once, and then an end. It is also
+// true if both directions have ended.
 func hasReset(s syscall.Conn) (reset bool) {
 	_ = control(s, func(fd int) error {
 		info, err := unix.GetsockoptTCPInfo(fd, unix.IPPROTO_TCP, unix.TCP_INFO)

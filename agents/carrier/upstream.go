@@ -22,12 +22,13 @@ type upstream struct {
 	// flow of a client's bytes. What the peer does not take piles up in this process, up to tunnel.Near.
 	flow memory.Flow
 	// ended: nothing more can be read; endedBy is why. held are bytes of a head that is not complete, if it ended while a request was being
-	// sent. detached: the conn uses it no more. reset: the app has reset its connection. The conn's mu guards them.
+	// sent. detached: the conn uses it no more. The conn's mu guards them.
 	ended    bool
 	endedBy  error
 	held     []byte
 	detached bool
-	reset    bool
+	// got is the number of bytes that were read of the app. Of the goroutine that reads.
+	got uint64
 }
 
 func (u *upstream) app() bool { return u.route == nil }
@@ -64,7 +65,9 @@ func (u *upstream) stopped(rest *buffer) {
 
 func (u *upstream) Read(b []byte) (int, error) {
 	if u.route == nil {
-		return u.duplex.Read(b)
+		n, err := u.duplex.Read(b)
+		u.got += uint64(n)
+		return n, err
 	}
 	n, err := u.flow.Read(u.duplex, b)
 	u.route.fromClient.Add(uint64(n))
@@ -84,12 +87,16 @@ func copyAll(to io.Writer, from io.Reader) error {
 	if u, ok := to.(*upstream); ok && u.tcp != nil {
 		to = u.tcp
 	}
-	if u, ok := from.(*upstream); ok && u.tcp != nil {
-		from = u.tcp
+	source, ok := from.(*net.TCPConn)
+	app, _ := from.(*upstream)
+	if app != nil && app.tcp != nil {
+		source, ok = app.tcp, true
 	}
-	_, inKernel := to.(*net.TCPConn)
-	if _, ok := from.(*net.TCPConn); ok && inKernel {
-		_, err := io.Copy(to, from)
+	if _, inKernel := to.(*net.TCPConn); ok && inKernel {
+		n, err := io.Copy(to, source)
+		if app != nil {
+			app.got += uint64(n)
+		}
 		return err
 	}
 	var b buffer
