@@ -61,7 +61,7 @@ const (
 	ReasonNamespaceShared     = "NamespaceShared"     // the operator shares its namespace with another
 	ReasonPaused              = "Paused"              // a cluster admin has paused the operator
 	ReasonQueued              = "Queued"              // waits for captures of its namespace to end
-	ReasonCeilingPods         = "CeilingPods"         // waits: the capture has as many Pods at a time as it may, or its namespace's captures have as many Jobs
+	ReasonCeilingPods         = "CeilingPods"         // waits: the capture has as many Pods at a time as it may, or the captures of its namespace have as many Jobs as they may
 	ReasonCeilingNode         = "CeilingNode"         // waits: the node has as many probes as it may
 	ReasonCeilingTracers      = "CeilingTracers"      // waits: the node has as many probes that slow all its processes as it may
 	ReasonCeilingResults      = "CeilingResults"      // waits: the node keeps as many results as it may
