@@ -244,3 +244,32 @@ func TestCallerResetsAfterTheClientsEnd(t *testing.T) {
 		t.Error("the client sees a regular end of the upload")
 	}
 }
+
+// TestResetThatAWriteTook: a caller resets the connection in the middle of an upload, and a write to it has taken the error. The next read
+// gets an end. To the app the upload does not look whole.
+func TestResetThatAWriteTook(t *testing.T) {
+	const sent = "a part"
+	f := start(t, scripted(&recorder{}, nil), nil, byUser("cli", "alice"))
+	peer, down := tcpPair(t)
+	near, app := tcpPair(t)
+	_ = app.SetDeadline(time.Now().Add(4 * patience))
+	c := newConn(f.Carrier, down, netip.AddrPortFrom(netip.MustParseAddr("127.0.0.1"), f.port))
+	c.adopt(&upstream{duplex: near, tcp: near}, true)
+	_, _ = io.WriteString(peer, sent)
+	_ = peer.SetLinger(0)
+	_ = peer.Close()
+	await(t, "the reset", func() bool { return stateOf(down) == unix.BPF_TCP_CLOSE })
+	if _, err := down.Write([]byte("x")); !errors.Is(err, syscall.ECONNRESET) && !errors.Is(err, syscall.EPIPE) {
+		t.Fatalf("the write: %v", err)
+	}
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		c.serve()
+	}()
+	if got, reset := readAll(app); got != sent && got != "" || !reset {
+		t.Errorf("the app gets %q, reset %t", got, reset)
+	}
+	_ = app.Close()
+	<-done
+}

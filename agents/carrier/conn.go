@@ -32,6 +32,8 @@ type conn struct {
 	head     head
 	headSize int
 	requests int
+	// sent is the number of bytes that were read of the peer. After an error of a copy it may be too small.
+	sent uint64
 	// greeted: the carrier has sent HTTP/2 settings.
 	greeted bool
 
@@ -85,6 +87,13 @@ func newConn(c *Carrier, down *net.TCPConn, to netip.AddrPort) *conn {
 	one := &conn{carrier: c, down: down, to: to}
 	one.settled.L = &one.mu
 	return one
+}
+
+// Read reads what the peer sends.
+func (c *conn) Read(b []byte) (int, error) {
+	n, err := c.down.Read(b)
+	c.sent += uint64(n)
+	return n, err
 }
 
 func (c *conn) routes() *portRoutes { return c.carrier.routing.Load().port(c.to.Port()) }

@@ -51,7 +51,7 @@ func (c *conn) first(p *portRoutes) bool {
 		return c.useApp() != nil
 	}
 	_ = c.down.SetReadDeadline(time.Now().Add(silence))
-	err := c.in.fill(c.down)
+	err := c.in.fill(c)
 	_ = c.down.SetReadDeadline(time.Time{})
 	switch {
 	case err == nil:
@@ -74,7 +74,7 @@ func (c *conn) first(p *portRoutes) bool {
 // next relays one request. It returns false when the connection has ended.
 func (c *conn) next() bool {
 	if c.in.len() == 0 {
-		if err := c.in.fill(c.down); err != nil {
+		if err := c.in.fill(c); err != nil {
 			c.ended(err)
 			return false
 		}
@@ -169,7 +169,7 @@ func (c *conn) readMore(began time.Time) error {
 		deadline, late = began.Add(lineTime), errNotHTTP
 	}
 	_ = c.down.SetReadDeadline(deadline)
-	err := c.in.fill(c.down)
+	err := c.in.fill(c)
 	c.mu.Lock()
 	pinned := c.raw != nil
 	c.mu.Unlock()
@@ -202,6 +202,8 @@ func (c *conn) ended(err error) {
 	unused := idle && c.last == nil && c.app != nil
 	c.mu.Unlock()
 	switch {
+	case !idle && cutAfter(c.down, c.sent): // a write took the error
+		c.close(true)
 	case unused: // a TCP probe
 		c.pin(nil)
 	case idle:

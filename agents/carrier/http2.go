@@ -48,7 +48,7 @@ func (c *conn) http2Probe() (probe, greeted bool) {
 		if complete || c.in.len() >= maxAgentBytes {
 			return ofKubelet(agent), greeted
 		}
-		err := c.in.fill(c.down)
+		err := c.in.fill(c)
 		switch {
 		case err == nil:
 		case errors.Is(err, os.ErrDeadlineExceeded) && !greeted:
@@ -116,7 +116,7 @@ func (c *conn) relayUntilAck(up io.Writer) error {
 			c.in.skip(len(settingsAck))
 			return nil
 		}
-		switch err := c.in.fill(c.down); {
+		switch err := c.in.fill(c); {
 		case errors.Is(err, io.EOF):
 			return nil
 		case err != nil:

@@ -49,8 +49,12 @@ func (c *conn) relayRaw(up *upstream) {
 		}
 	}
 	c.in.free()
-	if err := copyAll(up, c.down); err != nil {
+	if err := copyAll(up, c); err != nil {
 		c.abandonRaw(up)
+		return
+	}
+	if cutAfter(c.down, c.sent) { // a write to the peer took the error; a part of what it sent must not look whole
+		c.close(true)
 		return
 	}
 	c.mu.Lock()

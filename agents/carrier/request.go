@@ -167,6 +167,7 @@ func (c *conn) readBody(up *upstream, rest *body) bool {
 		var n int64
 		n, err = splice(up.tcp, c.down, rest.left)
 		rest.left -= n
+		c.sent += uint64(n)
 		if err != nil && !errors.Is(err, io.ErrUnexpectedEOF) {
 			// The error may be of either side. If it is the app's, its response may be on its way.
 			c.abandon()
@@ -174,7 +175,7 @@ func (c *conn) readBody(up *upstream, rest *body) bool {
 		}
 	} else {
 		c.in.grow()
-		err = c.in.fill(c.down)
+		err = c.in.fill(c)
 	}
 	switch {
 	case err == nil:
@@ -239,7 +240,7 @@ func (c *conn) abandon() {
 func (c *conn) throwAway() {
 	c.in.free()
 	for {
-		err := c.in.fill(c.down)
+		err := c.in.fill(c)
 		switch {
 		case err == nil:
 			c.in.skip(c.in.len())

@@ -20,7 +20,7 @@ const (
 func (c *conn) firstTLS(p *portRoutes) {
 	_ = c.down.SetReadDeadline(time.Now().Add(helloTime))
 	records, decided := clientHello(c.in.bytes())
-	for !decided && c.in.len() < maxHead && c.in.fill(c.down) == nil {
+	for !decided && c.in.len() < maxHead && c.in.fill(c) == nil {
 		records, decided = clientHello(c.in.bytes())
 	}
 	_ = c.down.SetReadDeadline(time.Time{})

@@ -87,16 +87,17 @@ func copyAll(to io.Writer, from io.Reader) error {
 	if u, ok := to.(*upstream); ok && u.tcp != nil {
 		to = u.tcp
 	}
-	source, ok := from.(*net.TCPConn)
-	app, _ := from.(*upstream)
-	if app != nil && app.tcp != nil {
-		source, ok = app.tcp, true
+	var source *net.TCPConn
+	var read *uint64
+	switch f := from.(type) {
+	case *upstream:
+		source, read = f.tcp, &f.got
+	case *conn:
+		source, read = f.down, &f.sent
 	}
-	if _, inKernel := to.(*net.TCPConn); ok && inKernel {
+	if _, inKernel := to.(*net.TCPConn); source != nil && inKernel {
 		n, err := io.Copy(to, source)
-		if app != nil {
-			app.got += uint64(n)
-		}
+		*read += uint64(n)
 		return err
 	}
 	var b buffer

@@ -567,12 +567,16 @@ func TestGatingCondition(t *testing.T) {
 // TestTraceWithoutRoomForJobsGatesNothing checks that no Pod waits for a trace that can get no more Jobs.
 func TestTraceWithoutRoomForJobsGatesNothing(t *testing.T) {
 	t.Parallel()
-	full := other("a", time.Minute, begun, func(pc *sondev1.PacketCapture) { pc.Status.Totals.Pods = jobsFactor })
-	w := newWorld(t, newTrace(), append(deployment("web-1"), full)...)
+	w := newWorld(t, newTrace(), deployment("web-1")...)
 	w.r.Ceilings = ceiling.Limits{PodsPerCapture: 1}
 	w.openGate()
-	if got := w.gating(); got != "False CeilingPods" {
-		t.Errorf("Gating is %q", got)
+	if got := w.gating(); got != "True Gating" || len(w.jobs()) != 1 {
+		t.Fatalf("Gating is %q, Jobs %v", got, w.jobNames())
+	}
+	full := other("a", time.Minute, begun, func(pc *sondev1.PacketCapture) { pc.Status.Totals.Pods = jobsFactor })
+	w.add(full)
+	if res := w.settle(); w.gating() != "False CeilingPods" || res.RequeueAfter > queueDelay {
+		t.Errorf("Gating is %q, next pass after %s", w.gating(), res.RequeueAfter)
 	}
 	w.remove(full)
 	w.clock.Step(queueDelay)

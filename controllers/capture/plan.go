@@ -147,7 +147,7 @@ func (planned *plan) nextPass(capture sondev1.Capture, observed observation, nex
 	if late := capture.GetCreationTimestamp().Add(targetTimeout); planned.start.IsZero() && observed.now.Before(late) {
 		next = earlier(next, late)
 	}
-	if planned.queued {
+	if planned.queued || capture.Common().Gate != nil && planned.room.fullOfJobs() {
 		next = earlier(next, observed.now.Add(queueDelay))
 	}
 	if len(planned.stop) > 0 {

@@ -144,7 +144,8 @@ func (observed observation) mayCreateJob(p *podState) bool {
 // few probes for a moment.
 func (r *Reconciler) observeRoom(ctx context.Context, capture sondev1.Capture, observed *observation) error {
 	observed.room = room{limits: r.Ceilings, jobs: observed.jobs, takes: takesOf(capture), onNode: map[placeOf]places{}}
-	if !slices.ContainsFunc(observed.pods, (*podState).needsJob) {
+	gates := capture.Common().Gate != nil && !capture.CaptureStatus().Phase.Final() // new Pods would need Jobs (gateClosedByPods)
+	if !gates && !slices.ContainsFunc(observed.pods, (*podState).needsJob) {
 		return nil
 	}
 	for _, p := range observed.pods {

@@ -157,8 +157,9 @@ func (h *Handler) checkTarget(ctx context.Context, r *sondev1.InterceptRequest, 
 // that they do not declare.
 func undeclared(spec *corev1.PodSpec, port int32) []string {
 	var declared []string
-	for i := range spec.Containers {
-		for _, p := range spec.Containers[i].Ports {
+	containers := slices.Concat(spec.Containers, spec.InitContainers) // a sidecar is an init container that goes on
+	for i := range containers {
+		for _, p := range containers[i].Ports {
 			if p.ContainerPort == port {
 				return nil
 			}
