@@ -206,15 +206,12 @@ func TestAppEndsDuringUpload(t *testing.T) {
 }
 
 // stateOf returns the kernel's state of a TCP connection.
-func stateOf(s syscall.Conn) (state uint8) {
-	_ = control(s, func(fd int) error {
-		info, err := unix.GetsockoptTCPInfo(fd, unix.IPPROTO_TCP, unix.TCP_INFO)
-		if err == nil {
-			state = info.State
-		}
-		return err
-	})
-	return state
+func stateOf(s syscall.Conn) uint8 {
+	info, err := infoOf(s)
+	if err != nil {
+		return 0 // no state
+	}
+	return info.State
 }
 
 // TestCallerResetsAfterTheClientsEnd: a client has ended its direction, and its caller resets the connection in the middle of an upload. To

@@ -10,7 +10,6 @@ import (
 	"math"
 	"net"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strconv"
 	"strings"
@@ -103,17 +102,17 @@ func beLimited(t *testing.T) {
 	_, _ = io.Copy(io.Discard, os.Stdin)
 }
 
-// limited is a carrier in a cgroup of its own. ended is closed when it has ended. resets counts the callers' connections that it reset.
+// limited is a carrier in a cgroup of its own. resets counts the callers' connections that it reset.
 type limited struct {
-	address, cgroup string
-	ended           chan struct{}
-	resets          atomic.Int64
+	*child
+	cgroup string
+	resets atomic.Int64
 }
 
 func startLimited(t *testing.T, room int64) *limited {
 	t.Helper()
 	const root = "/sys/fs/cgroup"
-	l := &limited{cgroup: filepath.Join(root, "sonde-carrier"), ended: make(chan struct{})}
+	l := &limited{cgroup: filepath.Join(root, "sonde-carrier")}
 	if err := os.WriteFile(filepath.Join(root, "cgroup.subtree_control"), []byte("+memory"), 0o600); err != nil {
 		t.Fatal(err)
 	}
@@ -133,41 +132,8 @@ func startLimited(t *testing.T, room int64) *limited {
 		_ = c.(*net.TCPConn).SetWriteBuffer(64 << 10) // this process has no room for more
 		bigApp(c)
 	})
-	cmd := exec.CommandContext(t.Context(), os.Args[0], "-test.run", "^TestSocketMemoryUnderALimit$")
-	cmd.Env = append(os.Environ(), limitedApp+"="+app, limitedRoom+"="+strconv.FormatInt(room, 10))
-	cmd.Stderr = os.Stderr
-	cmd.SysProcAttr = &syscall.SysProcAttr{UseCgroupFD: true, CgroupFD: int(dir.Fd()), Pdeathsig: syscall.SIGKILL}
-	in, err := cmd.StdinPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	out, err := cmd.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	said := bufio.NewReader(out)
-	line, err := said.ReadString('\n')
-	if err != nil {
-		t.Fatal(err)
-	}
-	l.address = strings.TrimSpace(line)
-	go func() {
-		defer close(l.ended)
-		_, _ = io.Copy(io.Discard, said)
-		_ = cmd.Wait()
-	}()
-	t.Cleanup(func() {
-		_ = in.Close()
-		select {
-		case <-l.ended:
-		case <-time.After(patience):
-			_ = cmd.Process.Kill()
-			<-l.ended
-		}
-	})
+	attributes := &syscall.SysProcAttr{UseCgroupFD: true, CgroupFD: int(dir.Fd()), Pdeathsig: syscall.SIGKILL}
+	l.child = startChild(t, "TestSocketMemoryUnderALimit", attributes, limitedApp+"="+app, limitedRoom+"="+strconv.FormatInt(room, 10))
 	return l
 }
 

@@ -9,7 +9,6 @@ import (
 	"os"
 	"os/exec"
 	"strings"
-	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -39,8 +38,8 @@ func TestKilledCarrier(t *testing.T) {
 				_, err := d.Read(make([]byte, 1))
 				ended <- err
 			})
-			address, kill := startChild(t, app)
-			c, err := net.Dial("tcp", address)
+			child := startChild(t, "TestKilledCarrier", nil, killedApp+"="+app)
+			c, err := net.Dial("tcp", child.address)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -50,7 +49,7 @@ func TestKilledCarrier(t *testing.T) {
 			if _, err := io.ReadFull(c, make([]byte, len(tc.answer))); err != nil {
 				t.Fatal(err)
 			}
-			kill()
+			_ = child.process.Kill()
 			if _, err := c.Read(make([]byte, 1)); !errors.Is(err, syscall.ECONNRESET) {
 				t.Errorf("the caller's connection ends with %v", err)
 			}
@@ -66,12 +65,19 @@ func TestKilledCarrier(t *testing.T) {
 	}
 }
 
-// startChild starts a carrier in a process of its own. It returns the carrier's address, and what kills it.
-func startChild(t *testing.T, app string) (address string, kill func()) {
+// child is a carrier in a process of its own. ended is closed when it has ended.
+type child struct {
+	address string
+	process *os.Process
+	ended   chan struct{}
+}
+
+// startChild runs a test of this program as a child, with variables in its environment. The child prints the carrier's address, and ends
+// with its standard input.
+func startChild(t *testing.T, test string, attributes *syscall.SysProcAttr, env ...string) *child {
 	t.Helper()
-	cmd := exec.CommandContext(t.Context(), os.Args[0], "-test.run", "^TestKilledCarrier$")
-	cmd.Env = append(os.Environ(), killedApp+"="+app)
-	cmd.Stderr = os.Stderr
+	cmd := exec.CommandContext(t.Context(), os.Args[0], "-test.run", "^"+test+"$")
+	cmd.Env, cmd.Stderr, cmd.SysProcAttr = append(os.Environ(), env...), os.Stderr, attributes
 	in, err := cmd.StdinPipe()
 	if err != nil {
 		t.Fatal(err)
@@ -83,17 +89,26 @@ func startChild(t *testing.T, app string) (address string, kill func()) {
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
-	kill = sync.OnceFunc(func() {
-		_ = cmd.Process.Kill()
+	c := &child{process: cmd.Process, ended: make(chan struct{})}
+	said := bufio.NewReader(out)
+	line, err := said.ReadString('\n')
+	go func() {
+		defer close(c.ended)
+		_, _ = io.Copy(io.Discard, said)
 		_ = cmd.Wait()
-	})
+	}()
 	t.Cleanup(func() {
-		kill()
 		_ = in.Close()
+		select {
+		case <-c.ended:
+		case <-time.After(patience):
+			_ = cmd.Process.Kill()
+			<-c.ended
+		}
 	})
-	line, err := bufio.NewReader(out).ReadString('\n')
 	if err != nil {
 		t.Fatal(err)
 	}
-	return strings.TrimSpace(line), kill
+	c.address = strings.TrimSpace(line)
+	return c
 }

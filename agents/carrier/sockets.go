@@ -138,37 +138,35 @@ func (c *conn) moved() int64 {
 
 // movedOf returns the bytes that the peer of a socket took and sent since the connection began.
 func movedOf(s syscall.Conn) (n int64, err error) {
-	err = control(s, func(fd int) error {
-		info, err := unix.GetsockoptTCPInfo(fd, unix.IPPROTO_TCP, unix.TCP_INFO)
-		if err == nil {
-			n = int64(info.Bytes_acked + info.Bytes_received)
-		}
+	info, err := infoOf(s)
+	if err != nil {
+		return 0, err
+	}
+	return int64(info.Bytes_acked + info.Bytes_received), nil
+}
+
+// infoOf returns what the kernel knows of a TCP connection.
+func infoOf(s syscall.Conn) (info *unix.TCPInfo, err error) {
+	err = control(s, func(fd int) (err error) {
+		info, err = unix.GetsockoptTCPInfo(fd, unix.IPPROTO_TCP, unix.TCP_INFO)
 		return err
 	})
-	return n, err
+	return info, err
 }
 
 // cutAfter reports whether the peer of a socket has reset the connection without an end of its direction before. n bytes were read, which
 // are all that came. A write may have taken the error, and a read then gets an end, as after a regular one. The kernel counts a regular end
 // as one more byte (tcp_rcv_nxt_update).
-func cutAfter(s syscall.Conn, n uint64) (cut bool) {
-	_ = control(s, func(fd int) error {
-		info, err := unix.GetsockoptTCPInfo(fd, unix.IPPROTO_TCP, unix.TCP_INFO)
-		cut = err == nil && info.State == unix.BPF_TCP_CLOSE && info.Bytes_received <= n
-		return err
-	})
-	return cut
+func cutAfter(s syscall.Conn, n uint64) bool {
+	info, err := infoOf(s)
+	return err == nil && info.State == unix.BPF_TCP_CLOSE && info.Bytes_received <= n
 }
 
-// hasReset reports whether the peer of a socket has reset the connection. The kernel tells the error only once, and then an end. It is also
-// true if both directions have ended.
-func hasReset(s syscall.Conn) (reset bool) {
-	_ = control(s, func(fd int) error {
-		info, err := unix.GetsockoptTCPInfo(fd, unix.IPPROTO_TCP, unix.TCP_INFO)
-		reset = err == nil && info.State == unix.BPF_TCP_CLOSE
-		return err
-	})
-	return reset
+// hasReset reports whether the peer of a socket has reset the connection, or both directions have ended. It is for a peer of which not
+// all was read, or counted: otherwise cutAfter tells the two apart.
+func hasReset(s syscall.Conn) bool {
+	info, err := infoOf(s)
+	return err == nil && info.State == unix.BPF_TCP_CLOSE
 }
 
 // measure returns what all sockets hold in bytes, and the connections with a socket that holds largeHolder.

@@ -438,7 +438,7 @@ func boundClaim(t *testing.T, p *place) (enlarge func(size string)) {
 	return enlarge
 }
 
-// TestDriftOfAVolume: no upgrade is tried that would fail at a volume which someone has enlarged, and nobody is told to delete it.
+// TestDriftOfAVolume: someone has enlarged a volume. No upgrade is tried, because it would fail, and no message advises to delete it.
 func TestDriftOfAVolume(t *testing.T) {
 	config, set := startAPI(t)
 	p := newPlace(t, config, set)

@@ -48,7 +48,7 @@ type room struct {
 	ahead int
 	// held counts the Pods of this capture that have a place (hasPlace).
 	held int
-	// jobs counts the Jobs of this capture, those of ended Pods too, and the Pods with Jobs of other captures of its namespace.
+	// jobs counts the Jobs of the namespace's captures, also those of ended Pods.
 	jobs int
 	// takes has the places that a Pod of this capture takes on its node, by the reason of entries that wait for them.
 	takes map[string]int

@@ -88,8 +88,8 @@ func (h *Handler) create(ctx context.Context, req webhook.AdmissionRequest) (adm
 	return admission.Granted{Annotations: annotations, Warnings: warnings}, err
 }
 
-// decide returns the UID of the target's namespace, and warnings for the user. The order matters: no answer says anything about a namespace before the
-// requester's right to intercept there is proven.
+// decide returns the UID of the target's namespace, and warnings for the user. The order matters: no answer says anything about a namespace
+// before the requester's right to intercept there is proven.
 func (h *Handler) decide(ctx context.Context, r *sondev1.InterceptRequest, who access.Requester) (namespaceUID string, warnings []string, err error) {
 	if err := checkShape(r); err != nil {
 		return "", nil, err

@@ -14,8 +14,8 @@ import (
 const (
 	maxListBytes = 256 << 10
 	maxVolumes   = 1024
-	// maxAgainBytes bounds those of a Pod that has what this webhook adds already. That does not count, but any user can forge such a Pod, and
-	// fill it with small elements.
+	// maxAgainBytes bounds the bytes of a Pod to which this webhook has added its part before. That part does not count. But any user can
+	// write a Pod that looks so, and fill it with small elements.
 	maxAgainBytes = 2 * maxListBytes
 )
 

@@ -29,7 +29,7 @@ const (
 // Client talks to the keepers of one capture, which all have the same key pair. It is safe for concurrent use. It keeps few
 // idle connections, which Close closes.
 type Client struct {
-	// files gets files and what is added to them, short everything else.
+	// files is for whole and growing files, short for all other answers.
 	files, short *http.Client
 }
 
