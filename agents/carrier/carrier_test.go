@@ -8,6 +8,7 @@ import (
 	"net"
 	"net/http"
 	"net/netip"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -439,12 +440,17 @@ func TestSteerer(t *testing.T) {
 				if step.next > 0 {
 					want = began.Add(step.next)
 				}
-				if got := len(s.ports()) > 0; got != step.want || !next.Equal(want) {
+				if got := s.steersAny(); got != step.want || !next.Equal(want) {
 					t.Errorf("step %d: steered %v, next %v; want %v, %v", i, got, next, step.want, want)
 				}
 			}
 		})
 	}
+}
+
+func (s *steerer) steersAny() bool {
+	steered, _ := s.ports()
+	return len(steered) > 0
 }
 
 // TestSteeringWithoutAnAnswer: a port that the opener steers, but too late for an answer, is given back when its route is gone. Otherwise the
@@ -462,8 +468,8 @@ func TestSteeringWithoutAnAnswer(t *testing.T) {
 	now := time.Unix(1000, 0)
 	r := compile(t.Context(), &tunnel.Table{Routes: []tunnel.TableRoute{live}}, &routing{}, s.log)
 	s.update(t.Context(), r, now)
-	if !steered[80] || len(s.ports()) > 0 {
-		t.Fatalf("steered %v, known are %v", steered, s.ports())
+	if !steered[80] || s.steersAny() {
+		t.Fatalf("steered %v, and known as steered", steered)
 	}
 	late = nil
 	if next := s.update(t.Context(), &routing{}, now); steered[80] || !next.IsZero() {
@@ -492,8 +498,13 @@ func TestSteeringFollowsTheApp(t *testing.T) {
 			for i, deaf := range []bool{true, false, true, false} {
 				pod.deaf = deaf
 				next := s.update(t.Context(), r, now)
-				if got, want := len(s.ports()) > 0, !deaf || tc.deaf; got != want {
-					t.Errorf("step %d, the app listens %t: steered %t, want %t", i, !deaf, got, want)
+				steered, unserved := s.ports()
+				want := []uint16{80}
+				if deaf && !tc.deaf {
+					want = nil
+				}
+				if !slices.Equal(steered, want) || len(steered)+len(unserved) != 1 {
+					t.Errorf("step %d, the app listens %t: steered %v, unserved %v, want %v to be steered", i, !deaf, steered, unserved, want)
 				}
 				if want := now.Add(listenInterval); !tc.deaf && !next.Equal(want) {
 					t.Errorf("step %d: next %v, want %v", i, next, want)

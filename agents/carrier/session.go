@@ -163,7 +163,8 @@ func (c *Carrier) writeReports(ctx context.Context, to *json.Encoder) error {
 	var last tunnel.Report
 	for first := true; ; first = false {
 		next := c.newReport()
-		if first || len(next.Requests) > 0 || !maps.Equal(next.Routes, last.Routes) || !slices.Equal(next.Steered, last.Steered) {
+		if first || len(next.Requests) > 0 || !maps.Equal(next.Routes, last.Routes) ||
+			!slices.Equal(next.Steered, last.Steered) || !slices.Equal(next.Unserved, last.Unserved) {
 			if err := to.Encode(next); err != nil {
 				return err
 			}
@@ -178,7 +179,8 @@ func (c *Carrier) writeReports(ctx context.Context, to *json.Encoder) error {
 }
 
 func (c *Carrier) newReport() tunnel.Report {
-	r := tunnel.Report{Pod: c.cfg.PodUID, Routes: map[string]tunnel.Counters{}, Requests: c.history.take(), Steered: c.steerer.ports()}
+	r := tunnel.Report{Pod: c.cfg.PodUID, Routes: map[string]tunnel.Counters{}, Requests: c.history.take()}
+	r.Steered, r.Unserved = c.steerer.ports()
 	for id, route := range c.routing.Load().byID {
 		r.Routes[id] = route.load()
 	}

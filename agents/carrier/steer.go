@@ -31,6 +31,8 @@ type steerer struct {
 	unsure map[uint16]bool
 	// until has the end of the grace period of steered ports without a live route.
 	until map[uint16]time.Time
+	// unserved has the ports that would be steered if the app listened on them.
+	unserved map[uint16]bool
 	// full: the carrier has no room for more connections.
 	full bool
 }
@@ -49,6 +51,7 @@ func (s *steerer) update(ctx context.Context, r *routing, now time.Time) time.Ti
 			next = t
 		}
 	}
+	s.unserved = map[uint16]bool{}
 	ports := maps.Clone(s.on)
 	maps.Copy(ports, s.unsure)
 	for port := range r.ports {
@@ -117,12 +120,16 @@ func (s *steerer) needsApp(p *portRoutes) bool {
 	return s.listens != nil && (rest == nil || !rest.probesToClient)
 }
 
-// appListens is true if the opener cannot tell.
+// appListens is true if the opener cannot tell. Otherwise the port is unserved.
 func (s *steerer) appListens(ctx context.Context, port uint16) bool {
 	ctx, cancel := context.WithTimeout(ctx, steerTimeout)
 	defer cancel()
 	is, err := s.listens(ctx, port)
-	return is || err != nil
+	if !is && err == nil {
+		s.unserved[port] = true
+		return false
+	}
+	return true
 }
 
 func (s *steerer) request(ctx context.Context, port uint16, on bool) error {
@@ -140,9 +147,9 @@ func (s *steerer) setFull(full bool) bool {
 	return changed
 }
 
-// ports returns the steered ports in order.
-func (s *steerer) ports() []uint16 {
+// ports returns the steered ports, and those on which the app does not listen, both in order.
+func (s *steerer) ports() (steered, unserved []uint16) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return slices.Sorted(maps.Keys(s.on))
+	return slices.Sorted(maps.Keys(s.on)), slices.Sorted(maps.Keys(s.unserved))
 }

@@ -28,8 +28,8 @@ type carrier struct {
 	// changed is closed and replaced when the carrier's Table may differ.
 	changed chan struct{}
 	// The carrier's last report.
-	steered  []uint16
-	counters map[string]tunnel.Counters
+	steered, unserved []uint16
+	counters          map[string]tunnel.Counters
 	// pace of its reports in bytes.
 	pace *rate.Limiter
 }
@@ -62,7 +62,7 @@ func (s *server) removeCarrier(c *carrier, own *connection) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if c.connections.remove(own) {
-		c.steered = nil // unknown from now on
+		c.steered, c.unserved = nil, nil // unknown from now on
 	}
 	s.log.Info("Disconnecting a carrier", "pod", c.name)
 }

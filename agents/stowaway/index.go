@@ -131,19 +131,24 @@ func (i *index) changedPods(before *index) []string {
 	return changed
 }
 
-// ofPod returns which of a Pod's ports and counters are of its routes, each port once, in memory of its own.
-func (i *index) ofPod(pod string, steered []uint16, counters map[string]tunnel.Counters) (ports []uint16, of map[string]tunnel.Counters) {
+// ofPod returns which of a Pod's ports and counters are of its routes, each port once, in memory of its own. A steered port is not unserved.
+func (i *index) ofPod(pod string, steered, unserved []uint16, counters map[string]tunnel.Counters) (on, off []uint16, of map[string]tunnel.Counters) {
 	of = map[string]tunnel.Counters{}
 	for _, r := range i.byPod[pod] {
-		if slices.Contains(steered, r.Port) && !slices.Contains(ports, r.Port) {
-			ports = append(ports, r.Port)
+		switch {
+		case slices.Contains(on, r.Port) || slices.Contains(off, r.Port): // of another route
+		case slices.Contains(steered, r.Port):
+			on = append(on, r.Port)
+		case slices.Contains(unserved, r.Port):
+			off = append(off, r.Port)
 		}
 		if n, ok := counters[r.ID]; ok {
 			of[r.ID] = n
 		}
 	}
-	slices.Sort(ports)
-	return ports, of
+	slices.Sort(on)
+	slices.Sort(off)
+	return on, off, of
 }
 
 // owns reports whether the route of this ID is the one that the client's key connects to.

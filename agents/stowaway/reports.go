@@ -115,7 +115,7 @@ func (s *server) addReport(c *carrier, r *tunnel.Report) {
 	if s.carriers[c.pod] != c {
 		return // not of the State any more
 	}
-	c.steered, c.counters = s.index.ofPod(c.pod, r.Steered, r.Routes)
+	c.steered, c.unserved, c.counters = s.index.ofPod(c.pod, r.Steered, r.Unserved, r.Routes)
 	for _, request := range r.Requests[:min(len(r.Requests), tunnel.MaxRequests)] {
 		route, session := s.index.routes[request.Route], s.sessions[request.Route]
 		if route == nil || session == nil || !route.pods[c.pod] {

@@ -46,9 +46,9 @@ func TestStatusIsBounded(t *testing.T) {
 		ports = append(ports, port+1, port+1)
 	}
 	for _, c := range s.carriers {
-		s.addReport(c, &tunnel.Report{Steered: ports, Routes: all})
-		if len(c.counters) != 10 || len(c.steered) != 10 || cap(c.steered) > 16 {
-			t.Fatalf("%d counters and %d ports are kept of a Pod with 10 routes", len(c.counters), len(c.steered))
+		s.addReport(c, &tunnel.Report{Steered: ports[:len(ports)/2], Unserved: ports, Routes: all})
+		if kept := len(c.steered) + len(c.unserved); len(c.counters) != 10 || kept != 10 || cap(c.steered)+cap(c.unserved) > 32 {
+			t.Fatalf("%d counters and %d ports are kept of a Pod with 10 routes", len(c.counters), kept)
 		}
 	}
 	b, err := json.Marshal(s.status())
@@ -66,7 +66,7 @@ func TestStatusIsBounded(t *testing.T) {
 		t.Fatal(err)
 	}
 	s.apply(i)
-	if got := s.status().Carriers[uid("carrier", 0)]; !slices.Equal(got.Steered, []uint16{10_000}) || len(got.Routes) != 1 {
+	if got := s.status().Carriers[uid("carrier", 0)]; !slices.Equal(got.Steered, []uint16{10_000}) || got.Unserved != nil || len(got.Routes) != 1 {
 		t.Errorf("after the State: %+v, want only the port and the counters of the remaining route", got)
 	}
 }
@@ -80,8 +80,9 @@ func TestLargestReport(t *testing.T) {
 			Connections: math.MaxUint64, Matched: math.MaxUint64, Passed: math.MaxUint64, Failed: math.MaxUint64,
 			BytesToClient: math.MaxUint64, BytesFromClient: math.MaxUint64, Overlaps: math.MaxUint64,
 		}
-		report.Steered = append(report.Steered, uint16(65_000+n))
+		report.Unserved = append(report.Unserved, uint16(65_000+n))
 	}
+	report.Steered = []uint16{65_100}
 	for range tunnel.MaxRequests {
 		report.Requests = append(report.Requests, tunnel.Request{
 			Time: time.Date(2026, 3, 1, 12, 0, 0, 123456789, time.FixedZone("", 3600)), Number: math.MaxUint64, Pod: report.Pod, Route: report.Pod, Port: 65_000,

@@ -144,8 +144,9 @@ func (s *server) status() *tunnel.Status {
 		status.Routes[id] = r
 	}
 	for pod, c := range s.carriers {
-		steered, counters := s.index.ofPod(pod, c.steered, c.counters) // the routes may have changed since the report
-		status.Carriers[pod] = tunnel.CarrierStatus{Connected: c.connections.any(), Steered: steered, Routes: counters}
+		// The routes may have changed since the report.
+		steered, unserved, counters := s.index.ofPod(pod, c.steered, c.unserved, c.counters)
+		status.Carriers[pod] = tunnel.CarrierStatus{Connected: c.connections.any(), Steered: steered, Unserved: unserved, Routes: counters}
 	}
 	return status
 }

@@ -243,6 +243,7 @@ const (
 	ReasonClientLost       = "ClientLost"       // the developer's machine was connected, and is not any more
 	ReasonIntercepted      = "Intercepted"      //
 	ReasonCarriersStarting = "CarriersStarting" // the containers that intercept the Pods are starting
+	ReasonNothingListens   = "NothingListens"   // nothing listens on the port in a Pod; perhaps it is the port of a Service
 	ReasonNotInterceptable = "NotInterceptable" // the Pods use their node's network, or run in virtual machines
 	ReasonExpired          = "Expired"          // expiresAfter has passed
 	ReasonNotChecked       = "NotChecked"       // the API server did not answer a question about the request

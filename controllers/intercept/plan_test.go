@@ -227,6 +227,11 @@ func TestStatus(t *testing.T) {
 			}},
 		}
 	}
+	deaf := func(connected bool) *tunnel.Status {
+		s := live(connected)
+		s.Carriers["uid-web-1"] = tunnel.CarrierStatus{Connected: true, Unserved: []uint16{80, 8080}}
+		return s
+	}
 	running := map[types.UID]*carrier{"uid-web-1": carrierOf("web-1", "0", time.Minute, "")}
 	for name, tc := range map[string]struct {
 		before  sondev1.InterceptPhase
@@ -250,6 +255,13 @@ func TestStatus(t *testing.T) {
 			status:  &tunnel.Status{Carriers: live(true, 8080).Carriers},
 			phase:   sondev1.InterceptPending,
 			reasons: map[string]string{"ClientConnected": "ClientAwaited", "Intercepted": "CarriersStarting"},
+		},
+		"nothing listens": {
+			status: deaf(true), phase: sondev1.InterceptPending, reasons: map[string]string{"Intercepted": "NothingListens"},
+			message: "nothing listens on port 8080 in the Pod, which may differ from its Service's port",
+		},
+		"nothing listened, and the client is gone": {
+			status: deaf(false), phase: sondev1.InterceptPending, reasons: map[string]string{"Intercepted": "ClientLost"},
 		},
 		"another port": {status: live(true, 9090), phase: sondev1.InterceptPending, reasons: map[string]string{"Intercepted": "CarriersStarting"}},
 		"lost": {

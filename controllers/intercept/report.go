@@ -148,7 +148,7 @@ type podCounts struct {
 	listed int
 	// stopped Pods have no carrier of any request, and the status says why, or would.
 	stopped int
-	// reason of the condition Intercepted: the Pods wait for the client, or their carriers start.
+	// reason of the condition Intercepted: the Pods wait for the client, nothing listens in one of them, or their carriers start.
 	reason string
 }
 
@@ -187,12 +187,7 @@ func podEntries(q *request, o *observation, p *plan, done *actions, connected, a
 		e := podEntry(q, o, p, done, pod, routed[uid] && answers)
 		e.InterceptCounters = q.reported(o.status, uid, last[uid])
 		delete(last, uid)
-		switch {
-		case e.Active:
-			n.active++
-		case !connected && routed[uid] && o.status.Carriers[uid].Connected:
-			n.reason, e.Message = clientMissing(s)
-		}
+		n.addChosen(q, o, &e, routed[uid], connected)
 		if e.Job == "" && e.Message != "" {
 			n.stopped++
 		}
@@ -208,6 +203,21 @@ func podEntries(q *request, o *observation, p *plan, done *actions, connected, a
 		}
 	}
 	return n
+}
+
+// addChosen counts a Pod that the request is to have, and explains why a carrier that runs does not intercept it; known: Stowaway knows that
+// the request has the Pod.
+func (n *podCounts) addChosen(q *request, o *observation, e *sondev1.InterceptPod, known, connected bool) {
+	switch {
+	case e.Active:
+		n.active++
+	case !known || !o.status.Carriers[e.UID].Connected:
+	case !connected:
+		n.reason, e.Message = clientMissing(&q.Status)
+	case unserved(q, o.status, e.UID):
+		n.reason = sondev1.ReasonNothingListens
+		e.Message = fmt.Sprintf("nothing listens on port %d in the Pod, which may differ from its Service's port", q.Spec.TargetContainerPort)
+	}
 }
 
 // addOther counts a Pod that the request is not to have. It reports whether the status lists the Pod.
@@ -349,9 +359,14 @@ func podEntry(q *request, o *observation, p *plan, done *actions, pod *slim.Pod,
 	case e.Active:
 		e.Message = ""
 	case status.Connected && e.Message == carrierStarting:
-		e.Message = fmt.Sprintf("the carrier has just started; or nothing listens on port %d in the Pod, which may differ from its Service's port; or the carrier has no room for more connections", q.Spec.TargetContainerPort)
+		e.Message = "the carrier has just started, or has no room for more connections"
 	}
 	return e
+}
+
+// unserved reports whether a Pod's carrier says that the app does not listen on the request's port.
+func unserved(q *request, s *tunnel.Status, pod string) bool {
+	return slices.Contains(s.Carriers[pod].Unserved, uint16(q.Spec.TargetContainerPort)) //nolint:gosec // the schema bounds it
 }
 
 func countersOf(c tunnel.Counters) sondev1.InterceptCounters {

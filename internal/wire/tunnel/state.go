@@ -105,6 +105,9 @@ type Report struct {
 	Requests []Request `json:"requests,omitempty"`
 	// Steered has the ports whose connections the carrier gets now.
 	Steered []uint16 `json:"steered,omitempty"`
+	// Unserved has the ports of live routes on which the app does not listen, so that they are not steered. Carriers of older versions
+	// leave it out.
+	Unserved []uint16 `json:"unserved,omitempty"`
 }
 
 // MaxRequests of one Report.

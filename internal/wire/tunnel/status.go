@@ -28,6 +28,7 @@ type RouteStatus struct {
 type CarrierStatus struct {
 	Connected bool                `json:"connected"`
 	Steered   []uint16            `json:"steered,omitempty"`
+	Unserved  []uint16            `json:"unserved,omitempty"`
 	Routes    map[string]Counters `json:"routes,omitempty"`
 }
 
@@ -35,7 +36,7 @@ type CarrierStatus struct {
 const (
 	colonsOfStatus   = 4
 	colonsOfRoute    = 1 + 2 + 3
-	colonsOfCarrier  = 1 + 3
+	colonsOfCarrier  = 1 + 4
 	colonsOfCounters = 1 + 7
 	maxStatusColons  = colonsOfStatus + colonsOfRoute*MaxRoutes + colonsOfCarrier*MaxCarriers + colonsOfCounters*MaxRoutedPods
 )

@@ -29,6 +29,7 @@ func largestStatus() *Status {
 		for r := range MaxRoutedPods / MaxCarriers {
 			c.Routes[uid("route", (n+r)%MaxRoutes)], c.Steered = full, append(c.Steered, uint16(65000+r))
 		}
+		c.Unserved, c.Steered = c.Steered[:1], c.Steered[1:]
 		s.Carriers[uid("carrier", n)] = c
 	}
 	return s

@@ -183,7 +183,7 @@ func TestInterceptProbesOfADeafApp(t *testing.T) {
 		return nil
 	})
 	was := conditionOf(p, corev1.PodReady)
-	reason(t, ns, p.Name, sondev1.ReasonCarriersStarting, "nothing listens on port")
+	reason(t, ns, p.Name, sondev1.ReasonNothingListens, "nothing listens on port")
 	time.Sleep(2 * time.Second)
 	if err := cluster.Admin.Get(t.Context(), client.ObjectKeyFromObject(p), p); err != nil {
 		t.Fatal(err)
