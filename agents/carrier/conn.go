@@ -141,7 +141,7 @@ func (c *conn) cut() {
 	c.mu.Lock()
 	underWay := c.exchange.up != nil && !c.exchange.answered
 	if c.raw != nil {
-		underWay = !c.final && !c.raw.ended
+		underWay = !c.final && (!c.raw.ended || !c.noMore && !c.discard) // one may still read after the end of its own direction
 	}
 	c.mu.Unlock()
 	c.close(underWay)

@@ -38,6 +38,31 @@ func TestCutResponseOfAnEndingCarrier(t *testing.T) {
 	}
 }
 
+// TestCutUploadOfAnEndingCarrier ends the carrier while an app reads, which has ended its own direction. A part of an upload must not look
+// whole to it.
+func TestCutUploadOfAnEndingCarrier(t *testing.T) {
+	const upload = "SELECT 1\r\n"
+	ended, cut := make(chan struct{}), make(chan bool, 1)
+	app := func(d duplex) {
+		_, _ = io.ReadFull(d, make([]byte, len(upload)))
+		_ = d.CloseWrite()
+		close(ended)
+		_, reset := readAll(d.(*net.TCPConn))
+		cut <- reset
+	}
+	f := start(t, app, nil, byUser("alice", "alice"))
+	c := f.dial(t)
+	_, _ = io.WriteString(c, upload)
+	<-ended
+	if rest, reset := readAll(c); rest != "" || reset {
+		t.Fatalf("the app's end is not passed on: %q, reset %t", rest, reset)
+	}
+	go func() { _ = f.end() }()
+	if !<-cut {
+		t.Error("the app gets a regular end")
+	}
+}
+
 // TestResponseOfAnAppThatFailed resets the app's connection while the peer takes nothing, and has ended its direction. What the app sent
 // before must not look whole.
 func TestResponseOfAnAppThatFailed(t *testing.T) {

@@ -6,6 +6,8 @@ import (
 	"io"
 	"os"
 	"time"
+
+	"github.com/sonde-operator/sonde/internal/wire/tunnel"
 )
 
 const (
@@ -202,7 +204,7 @@ func (c *conn) ended(err error) {
 	unused := idle && c.last == nil && c.app != nil
 	c.mu.Unlock()
 	switch {
-	case !idle && cutAfter(c.down, c.sent): // a write took the error
+	case !idle && tunnel.CutAfter(c.down, c.sent): // a write took the error
 		c.close(true)
 	case unused: // a TCP probe
 		c.pin(nil)

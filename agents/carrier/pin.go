@@ -3,6 +3,8 @@ package carrier
 import (
 	"context"
 	"time"
+
+	"github.com/sonde-operator/sonde/internal/wire/tunnel"
 )
 
 // appTimeout of a connection to the app.
@@ -53,7 +55,7 @@ func (c *conn) relayRaw(up *upstream) {
 		c.abandonRaw(up)
 		return
 	}
-	if cutAfter(c.down, c.sent) { // a write to the peer took the error; a part of what it sent must not look whole
+	if tunnel.CutAfter(c.down, c.sent) { // a write to the peer took the error; a part of what it sent must not look whole
 		c.close(true)
 		return
 	}

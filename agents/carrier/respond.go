@@ -4,6 +4,8 @@ import (
 	"bytes"
 	"errors"
 	"io"
+
+	"github.com/sonde-operator/sonde/internal/wire/tunnel"
 )
 
 // step is what to do after some bytes of an upstream.
@@ -220,7 +222,7 @@ func (c *conn) write(out *buffer, n int) step {
 
 // upstreamEnded handles the end of an upstream. held are bytes of a head that is not complete.
 func (c *conn) upstreamEnded(up *upstream, err error, held []byte) {
-	regular := errors.Is(err, io.EOF) && (up.tcp == nil || !cutAfter(up.tcp, up.got))
+	regular := errors.Is(err, io.EOF) && (up.tcp == nil || !tunnel.CutAfter(up.tcp, up.got))
 	c.mu.Lock()
 	up.ended, up.endedBy = true, err
 	x := &c.exchange

@@ -154,16 +154,8 @@ func infoOf(s syscall.Conn) (info *unix.TCPInfo, err error) {
 	return info, err
 }
 
-// cutAfter reports whether the peer of a socket has reset the connection without an end of its direction before. n bytes were read, which
-// are all that came. A write may have taken the error, and a read then gets an end, as after a regular one. The kernel counts a regular end
-// as one more byte (tcp_rcv_nxt_update).
-func cutAfter(s syscall.Conn, n uint64) bool {
-	info, err := infoOf(s)
-	return err == nil && info.State == unix.BPF_TCP_CLOSE && info.Bytes_received <= n
-}
-
 // hasReset reports whether the peer of a socket has reset the connection, or both directions have ended. It is for a peer of which not
-// all was read, or counted: otherwise cutAfter tells the two apart.
+// all was read, or counted: otherwise tunnel.CutAfter tells the two apart.
 func hasReset(s syscall.Conn) bool {
 	info, err := infoOf(s)
 	return err == nil && info.State == unix.BPF_TCP_CLOSE

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"io"
 	"sync"
+	"syscall"
 )
 
 // Duplex is a connection whose directions end one by one.
@@ -39,6 +40,9 @@ func half(to, from Duplex) (int64, error) {
 	defer buffers.Put(buffer)
 	source := &source{Reader: from}
 	n, err := io.CopyBuffer(struct{ io.Writer }{to}, source, buffer[:])
+	if socket, ok := from.(syscall.Conn); ok && err == nil && CutAfter(socket, uint64(n)) { //nolint:gosec // not negative
+		source.failed, err = true, syscall.ECONNRESET // a write of the other direction took it
+	}
 	if source.failed {
 		abort(to)
 	}
