@@ -159,7 +159,7 @@ func (d *drift) block(kind, name string, err error) {
 	if _, fields, ok := strings.Cut(refusal, " is invalid: "); ok { // before it is the name of the object
 		refusal = fields
 	}
-	refusal = text.OneLine(refusal, maxRefusal)
+	refusal = text.OneLine(secrets.hide(refusal), maxRefusal) // hidden before the cut: a part of a secret would not be recognized
 	if !isAPI || !isOfFields(status.Status().Details) {
 		d.refused = append(d.refused, fmt.Sprintf("%s: the API server refuses the chart's version (%s)", name, refusal))
 		return

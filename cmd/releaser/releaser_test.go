@@ -666,6 +666,18 @@ func TestDriftWarning(t *testing.T) {
 	}
 }
 
+// A secret that the cut of a long text would go through is hidden before.
+func TestDriftWarningHidesSecrets(t *testing.T) {
+	const secret = "hunter-of-drifts"
+	secrets.add(secret)
+	d := &drift{}
+	text := strings.Repeat("y", maxRefusal-len(secret)/2) + secret
+	d.block("Deployment", "Deployment x", &apierrors.StatusError{ErrStatus: metav1.Status{Message: text}})
+	if got := secrets.hide(d.String()); strings.Contains(got, "hunt") {
+		t.Errorf("a part of the secret is in %q", got)
+	}
+}
+
 // A long text of the API server leaves room for other objects.
 func TestDriftWarningIsShort(t *testing.T) {
 	d := &drift{}

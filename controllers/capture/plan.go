@@ -335,7 +335,7 @@ func planFinal(capture sondev1.Capture, observed observation) plan {
 // giveUp plans to delete the Job of a Pod that the status has no room to list, if its probe has not ended. The capture is over, so the
 // probe would begin too late, and nothing else would stop it.
 func (planned *plan) giveUp(p *podState) {
-	if p.job == nil || jobEnded(p.job.Expand()) || p.agent != nil && probeEnded(p.agent.Expand()) {
+	if p.job == nil || target.JobEnded(p.job.Expand()) || p.agent != nil && probeEnded(p.agent.Expand()) {
 		return
 	}
 	planned.remove = append(planned.remove, p.job)

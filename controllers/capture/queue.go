@@ -121,7 +121,7 @@ func (m *room) take(p *podState) {
 // hasPlace reports whether the Pod has one of the places of its capture: a probe that has not ended. Its entry alone does not show
 // that, because the status of a large capture has no room for all entries that are final.
 func (p *podState) hasPlace() bool {
-	ended := p.before.Phase.Final() || p.agent != nil && probeEnded(p.agent.Expand()) || p.job != nil && jobEnded(p.job.Expand())
+	ended := p.before.Phase.Final() || p.agent != nil && probeEnded(p.agent.Expand()) || p.job != nil && target.JobEnded(p.job.Expand())
 	return p.hadJob() && !ended
 }
 
@@ -280,7 +280,7 @@ func (r *Reconciler) jobsOn(ctx context.Context, node string, takes map[string]m
 	probes, tracers, results, bytes := map[string]int{}, map[string]int{}, map[string]int{}, map[string]int{}
 	for i := range jobs.Items {
 		job := &jobs.Items[i]
-		if _, ours := kind.Of(job.Labels[sondev1.LabelKind]); !ours || jobEnded(job) {
+		if _, ours := kind.Of(job.Labels[sondev1.LabelKind]); !ours {
 			continue
 		}
 		each, exists := takes[job.Labels[sondev1.LabelUID]]
@@ -312,12 +312,6 @@ func probeEnded(agent *corev1.Pod) bool {
 	}
 	return slices.ContainsFunc(agent.Status.ContainerStatuses, func(c corev1.ContainerStatus) bool {
 		return c.Name == captureconfig.ContainerProbe && c.State.Terminated != nil
-	})
-}
-
-func jobEnded(job *batchv1.Job) bool {
-	return slices.ContainsFunc(job.Status.Conditions, func(c batchv1.JobCondition) bool {
-		return (c.Type == batchv1.JobComplete || c.Type == batchv1.JobFailed) && c.Status == corev1.ConditionTrue
 	})
 }
 

@@ -152,7 +152,7 @@ func (s *schedule) playJob(a *agent, job *batchv1.Job, pod *corev1.Pod) bool {
 		return true
 	case job == nil:
 		return s.terminate(a, pod)
-	case jobEnded(job):
+	case target.JobEnded(job):
 		ttl := time.Duration(*job.Spec.TTLSecondsAfterFinished) * time.Second
 		if end := finishedAt(job); !now.Before(end.Add(ttl)) {
 			s.excuse(a, "the Job's time was over")
@@ -475,7 +475,7 @@ func (s *schedule) nextEvent(a *agent) time.Time {
 	if !ok || job.UID != a.job {
 		return next
 	}
-	if jobEnded(job) {
+	if target.JobEnded(job) {
 		return earlier(next, finishedAt(job).Add(time.Duration(*job.Spec.TTLSecondsAfterFinished)*time.Second))
 	}
 	return earlier(next, job.CreationTimestamp.Add(time.Duration(*job.Spec.ActiveDeadlineSeconds)*time.Second))

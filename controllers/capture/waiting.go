@@ -14,6 +14,7 @@ import (
 
 	sondev1 "github.com/sonde-operator/sonde/api/v1alpha1"
 	"github.com/sonde-operator/sonde/internal/operator/slim"
+	"github.com/sonde-operator/sonde/internal/operator/target"
 )
 
 // A capture that waits for a ceiling is woken when room becomes free: when a capture of its namespace has ended, or when a probe,
@@ -58,9 +59,9 @@ func probeRuns(o client.Object) bool {
 	case *corev1.Pod:
 		return !probeEnded(o)
 	case *slim.Job:
-		return !jobEnded(o.Expand())
+		return !target.JobEnded(o.Expand())
 	case *batchv1.Job:
-		return !jobEnded(o)
+		return !target.JobEnded(o)
 	default:
 		return false
 	}

@@ -66,7 +66,7 @@ func (q *Quota) admit(ctx context.Context, namespace, stamp string) error {
 		}
 	}
 	if n += len(q.admitted[namespace]); q.Unfinished > 0 && n >= q.Unfinished {
-		return admission.Forbidden("namespace %s has %d PacketCaptures and Traces that have not ended, and %d is the most here: stop or delete some, wait until some have ended, or ask for %s",
+		return admission.Forbidden("namespace %s has %d PacketCaptures and Traces that have not ended or were asked for just now, and %d is the most here: stop or delete some, wait until some have ended, or ask for %s",
 			namespace, n, q.Unfinished, ceiling.Raise(ceiling.FlagUnfinishedPerNamespace))
 	}
 	if existing += len(q.admitted[namespace]); q.Existing > 0 && existing >= q.Existing {

@@ -67,7 +67,9 @@ func (*Server) NeedLeaderElection() bool { return false }
 // Start serves until ctx ends.
 func (s *Server) Start(ctx context.Context) error {
 	log := ctrl.LoggerFrom(ctx).WithName(s.Name)
-	listener, err := (&net.ListenConfig{}).Listen(ctx, "tcp", s.Address)
+	var listen net.ListenConfig
+	listen.SetMultipathTCP(false) // it does not tell what a client has taken (connlimit.AwaitTaken)
+	listener, err := listen.Listen(ctx, "tcp", s.Address)
 	if err != nil {
 		return fmt.Errorf("listen for %s on %s: %w: if the port is in use, choose another with %s", s.Name, s.Address, err, s.Flag)
 	}

@@ -120,7 +120,8 @@ func (p *process) compile(r request, within timeouts) (answer, error) {
 		return answer{}, fmt.Errorf("ask the filter compiler: %w", p.lost(err))
 	}
 	var a answer
-	return a, p.read(&a, within.wall)
+	err := p.read(&a, within.wall) // not in the return: Go does not say whether that reads a before the call
+	return a, err
 }
 
 // watch kills the child when it has used so much CPU time from now on, until the caller calls done.

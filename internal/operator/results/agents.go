@@ -17,6 +17,7 @@ import (
 	sondev1 "github.com/sonde-operator/sonde/api/v1alpha1"
 	"github.com/sonde-operator/sonde/internal/agentjob"
 	"github.com/sonde-operator/sonde/internal/kind"
+	"github.com/sonde-operator/sonde/internal/operator/slim"
 	"github.com/sonde-operator/sonde/internal/operator/target"
 	"github.com/sonde-operator/sonde/internal/wire/captureconfig"
 )
@@ -30,33 +31,40 @@ var nodeFlags = []struct{ flag, field string }{
 
 // +kubebuilder:rbac:groups="",namespace=sonde-system,resources=secrets,verbs=get;list;watch
 
-// agents returns the agents' Pods of one target Pod of a capture, or of all if podUID is empty. The newest is first.
-func (h *Handler) agents(ctx context.Context, capture sondev1.Capture, podUID string) ([]corev1.Pod, error) {
-	parts := target.Parts(capture.GetUID())
-	which := []client.ListOption{client.InNamespace(h.Namespace)}
-	if podUID != "" {
-		parts = []client.ListOption{client.MatchingFields{target.IndexPart: target.Part(capture.GetUID(), types.UID(podUID))}}
-		which = append(which, client.MatchingLabels{sondev1.LabelTargetPodUID: podUID})
-	}
-	var agents []corev1.Pod
-	for _, part := range parts {
-		var list corev1.PodList
-		if err := h.Cache.List(ctx, &list, append(which, part)...); err != nil {
-			return nil, fmt.Errorf("list agents of %s/%s: %w", capture.GetNamespace(), capture.GetName(), err)
-		}
-		agents = append(agents, list.Items...)
-	}
-	slices.SortFunc(agents, func(a, b corev1.Pod) int {
-		return cmp.Or(b.CreationTimestamp.Compare(a.CreationTimestamp.Time), cmp.Compare(a.Name, b.Name))
-	})
-	return agents, nil
+// agentsOf returns the agents' Pods of one target Pod of a capture. The newest is first.
+func (h *Handler) agentsOf(ctx context.Context, capture sondev1.Capture, podUID string) ([]corev1.Pod, error) {
+	return h.list(ctx, capture, client.MatchingLabels{sondev1.LabelTargetPodUID: podUID},
+		client.MatchingFields{target.IndexPart: target.Part(capture.GetUID(), types.UID(podUID))})
 }
 
-// serving reports whether the keeper of an agent's Pod runs.
-func serving(pod *corev1.Pod) bool {
-	return pod.Status.PodIP != "" && slices.ContainsFunc(pod.Status.ContainerStatuses, func(s corev1.ContainerStatus) bool {
-		return s.Name == captureconfig.ContainerKeeper && s.State.Running != nil
+// servingOf returns the agents' Pods of a capture whose keepers run. Of those of one target Pod, the newest is first. They are read part by
+// part, and of one stream at a time: a copy takes ten times as much memory as the cache.
+func (h *Handler) servingOf(ctx context.Context, capture sondev1.Capture) ([]*slim.Pod, error) {
+	h.listing.Lock()
+	defer h.listing.Unlock()
+	var serving []*slim.Pod
+	for _, part := range target.ServingParts(capture.GetUID()) {
+		agents, err := h.list(ctx, capture, part)
+		if err != nil {
+			return nil, err
+		}
+		for i := range agents {
+			serving = append(serving, target.SlimAgent(&agents[i]))
+		}
+	}
+	return serving, nil
+}
+
+// list returns agents' Pods, the newest first.
+func (h *Handler) list(ctx context.Context, capture sondev1.Capture, which ...client.ListOption) ([]corev1.Pod, error) {
+	var list corev1.PodList
+	if err := h.Cache.List(ctx, &list, append(which, client.InNamespace(h.Namespace))...); err != nil {
+		return nil, fmt.Errorf("list agents of %s/%s: %w", capture.GetNamespace(), capture.GetName(), err)
+	}
+	slices.SortFunc(list.Items, func(a, b corev1.Pod) int {
+		return cmp.Or(b.CreationTimestamp.Compare(a.CreationTimestamp.Time), cmp.Compare(a.Name, b.Name))
 	})
+	return list.Items, nil
 }
 
 // starting reports whether the keeper of an agent's Pod has not started yet.
@@ -120,11 +128,11 @@ func (h *Handler) whole(ctx context.Context, k kind.Capture, cached sondev1.Capt
 
 // agentFor returns the agent of one target Pod whose keeper runs, read live, or a failure that says why there is none.
 func (h *Handler) agentFor(ctx context.Context, k kind.Capture, capture sondev1.Capture, podUID string) (*corev1.Pod, error) {
-	agents, err := h.agents(ctx, capture, podUID)
+	agents, err := h.agentsOf(ctx, capture, podUID)
 	if err != nil {
 		return nil, err
 	}
-	if i := slices.IndexFunc(agents, func(p corev1.Pod) bool { return serving(&p) }); i >= 0 {
+	if i := slices.IndexFunc(agents, func(p corev1.Pod) bool { return target.Serving(&p) }); i >= 0 {
 		return h.readLive(ctx, &agents[i])
 	}
 	if slices.ContainsFunc(agents, func(p corev1.Pod) bool { return starting(&p) }) {
@@ -151,7 +159,7 @@ func (h *Handler) agentFor(ctx context.Context, k kind.Capture, capture sondev1.
 func (h *Handler) readLive(ctx context.Context, cached *corev1.Pod) (*corev1.Pod, error) {
 	var pod corev1.Pod
 	err := h.Live.Get(ctx, client.ObjectKeyFromObject(cached), &pod)
-	if apierrors.IsNotFound(err) || err == nil && (pod.UID != cached.UID || !serving(&pod)) {
+	if apierrors.IsNotFound(err) || err == nil && (pod.UID != cached.UID || !target.Serving(&pod)) {
 		return nil, failf(http.StatusGone, "the agent's Pod %s has just been deleted, and its files with it: create a new capture", cached.Name)
 	}
 	if err != nil {

@@ -6,8 +6,11 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
+	"net/http/httptest"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -16,6 +19,7 @@ import (
 
 	sondev1 "github.com/sonde-operator/sonde/api/v1alpha1"
 	"github.com/sonde-operator/sonde/internal/operator/access"
+	"github.com/sonde-operator/sonde/internal/wire/connlimit"
 )
 
 // holder asks for places.
@@ -296,6 +300,57 @@ func TestADownloadYields(t *testing.T) {
 	}
 	if note := <-w.events.Events; !strings.Contains(note, "(interrupted)") {
 		t.Errorf("event %q", note)
+	}
+}
+
+// TestAnAnswerThatNobodyReads keeps its place until its client has taken it, or takes nothing for untaken. Then the connection is reset.
+func TestAnAnswerThatNobodyReads(t *testing.T) {
+	const size = 60_000 // less than the kernel takes
+	w := newWorld(t)
+	w.handler.untaken = 500 * time.Millisecond
+	s := httptest.NewUnstartedServer(w.handler)
+	s.Listener, s.Config.ConnContext = connlimit.Listen(s.Listener, 8), connlimit.Context
+	s.Start()
+	t.Cleanup(s.Close)
+	places := func() int {
+		w.handler.downloads.mu.Lock()
+		defer w.handler.downloads.mu.Unlock()
+		return len(w.handler.downloads.held)
+	}
+	ask := func() *net.TCPConn {
+		conn, err := net.Dial("tcp", s.Listener.Addr().String())
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = conn.Close() })
+		tcp := conn.(*net.TCPConn)
+		_ = tcp.SetReadBuffer(4 << 10)
+		_ = tcp.SetDeadline(time.Now().Add(20 * time.Second))
+		fmt.Fprintf(tcp, "GET %s HTTP/1.1\r\nHost: a\r\n%s: %s\r\nRange: bytes=0-%d\r\n\r\n", webFile, TokenHeader, token, size-1)
+		<-w.events.Events // all is with the kernel
+		return tcp
+	}
+	unread := ask()
+	if n := places(); n != 1 {
+		t.Errorf("%d places are taken, want that of the answer that nobody reads", n)
+	}
+	for range 100 {
+		if places() == 0 {
+			break
+		}
+		time.Sleep(50 * time.Millisecond)
+	}
+	if _, err := io.Copy(io.Discard, unread); places() > 0 || !errors.Is(err, syscall.ECONNRESET) {
+		t.Errorf("%d places are taken, and the client gets %v, want a reset", places(), err)
+	}
+	read := ask()
+	resp, err := http.ReadResponse(bufio.NewReader(read), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	if b, err := io.ReadAll(resp.Body); len(b) != size || err != nil {
+		t.Errorf("%d bytes, %v", len(b), err)
 	}
 }
 

@@ -132,15 +132,14 @@ func (st *stream) observe(ctx context.Context) (over bool, err error) {
 
 // watchAgents begins to watch each keeper that runs, unless its Pod has ended.
 func (st *stream) watchAgents(ctx context.Context, capture sondev1.Capture, ended map[string]bool) error {
-	agents, err := st.h.agents(ctx, capture, "")
+	agents, err := st.h.servingOf(ctx, capture)
 	if err != nil {
 		return err
 	}
 	var noPlace error // why no further keeper can be watched in this round
-	for i := range agents {
-		a := &agents[i]
-		uid := a.Labels[sondev1.LabelTargetPodUID]
-		if uid == "" || ended[uid] || !serving(a) {
+	for _, agent := range agents {
+		uid := string(agent.Target().UID)
+		if uid == "" || ended[uid] {
 			continue
 		}
 		if err := st.connect(ctx, capture); err != nil {
@@ -149,6 +148,7 @@ func (st *stream) watchAgents(ctx context.Context, capture sondev1.Capture, ende
 		if st.keeper == nil || !st.mayWatch(uid) {
 			continue
 		}
+		a := agent.Expand()
 		if noPlace == nil {
 			noPlace = st.watchKeeper(ctx, uid, a)
 		}

@@ -13,6 +13,7 @@ import (
 	"net/http"
 	"regexp"
 	"strconv"
+	"sync"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -53,6 +54,7 @@ const (
 	heartbeatInterval = 5 * time.Second        // a blank line, so that silence means a broken connection
 	recheckInterval   = 15 * time.Second       // reviews the reader's right again
 	retryInterval     = 2 * time.Second        // after a keeper did not answer
+	untakenTime       = 10 * time.Second       // in which the client takes nothing of the end of an answer
 )
 
 // Keeper is a client of a capture's keepers, as *keeperapi.Client is.
@@ -90,11 +92,13 @@ type Handler struct {
 	watches            *places // of the keepers that streams watch
 	events             *eventlimit.Limit
 	refusals           *refusals
+	listing            sync.Mutex // held while agents are copied from the cache
 
 	// Transport and intervals, which New sets.
 	connect                         func(secret map[string][]byte) (Keeper, error)
 	address                         func(*corev1.Pod) string
 	poll, heartbeat, recheck, retry time.Duration
+	untaken                         time.Duration
 }
 
 // New returns a handler for c.
@@ -108,6 +112,7 @@ func New(c Config) *Handler {
 		refusals:  newRefusals(c.Clock),
 		connect:   connect, address: address,
 		poll: pollInterval, heartbeat: heartbeatInterval, recheck: recheckInterval, retry: retryInterval,
+		untaken: untakenTime,
 	}
 	for _, k := range kind.Captures {
 		h.mux.HandleFunc(patternBefore+k.Resource+patternProgress, h.handle(k, h.streams, h.progress))
@@ -189,11 +194,24 @@ func (h *Handler) inPlace(p *places, w http.ResponseWriter, r *http.Request, s s
 	}
 	if err == nil {
 		err = h.inTime(ctx, p, w, r, s, serve)
+		h.awaitTaken(ctx, w, err)
 	}
 	if err != nil && !errors.Is(err, errBroken) && errors.Is(context.Cause(ctx), errYield) { // before its answer began
 		return full(http.StatusServiceUnavailable, "the place of this request was given to a namespace that has fewer %s open: try again", p.name)
 	}
 	return err
+}
+
+// awaitTaken keeps the place of a request until its client has taken the answer. Otherwise the places would not bound the memory of answers
+// that nobody reads.
+func (h *Handler) awaitTaken(ctx context.Context, w http.ResponseWriter, err error) {
+	switch {
+	case err == nil:
+		_ = http.NewResponseController(w).Flush() // fails only if the client has gone
+	case !errors.Is(err, errBroken): // the answer is small, and follows
+		return
+	}
+	connlimit.AwaitTaken(ctx, h.untaken)
 }
 
 // inTime serves a request that has a place and the right to it, a stream for a limited time.

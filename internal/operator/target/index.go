@@ -16,6 +16,7 @@ import (
 	"github.com/sonde-operator/sonde/internal/kind"
 	"github.com/sonde-operator/sonde/internal/operator/slim"
 	"github.com/sonde-operator/sonde/internal/operator/stamp"
+	"github.com/sonde-operator/sonde/internal/wire/captureconfig"
 )
 
 // Field indexes of the cache.
@@ -29,9 +30,12 @@ const (
 	IndexCapture = "capture"
 	// IndexPart indexes the Jobs and agents' Pods of a capture by Part.
 	IndexPart = "part"
+	// IndexServing indexes the agents' Pods of a capture whose keeper runs by Part.
+	IndexServing = "serving"
 	// IndexOwner indexes the objects of a capture by its namespace and name.
 	IndexOwner = "owner"
-	// IndexNode indexes Jobs by the node of their target, and agents' Pods by their node.
+	// IndexNode indexes Jobs by the node of their target, and agents' Pods by their node, but for those that have ended. A capture keeps
+	// thousands of these, if its Pods end all the time.
 	IndexNode = "node"
 	// IndexKeeperUser indexes Jobs and agents' Pods by the user of their keeper.
 	IndexKeeperUser = "keeperUser"
@@ -58,6 +62,7 @@ var Indexes = slices.Concat(captureIndexes(), []Index{
 	{ReplicaSetMetadata(), IndexOwnerUID, ownerUID},
 	{&corev1.Pod{}, IndexFormer, formerWorkload},
 	{&corev1.Pod{}, IndexPart, capturePart},
+	{&corev1.Pod{}, IndexServing, servingPart},
 	{&batchv1.Job{}, IndexPart, capturePart},
 	{&batchv1.Job{}, IndexOwner, captureName},
 	{&batchv1.Job{}, IndexNode, targetNode},
@@ -142,32 +147,86 @@ func Part(capture, pod types.UID) string {
 }
 
 // Parts returns a list option for each part of a capture's Jobs and agents.
-func Parts(capture types.UID) []client.ListOption {
+func Parts(capture types.UID) []client.ListOption { return partsIn(IndexPart, capture) }
+
+// ServingParts is Parts for the agents whose keeper runs.
+func ServingParts(capture types.UID) []client.ListOption { return partsIn(IndexServing, capture) }
+
+func partsIn(index string, capture types.UID) []client.ListOption {
 	all := make([]client.ListOption, parts)
 	for i := range all {
-		all[i] = client.MatchingFields{IndexPart: string(capture) + "/" + strconv.Itoa(i)}
+		all[i] = client.MatchingFields{index: string(capture) + "/" + strconv.Itoa(i)}
 	}
 	return all
+}
+
+func servingPart(o client.Object) []string {
+	part := capturePart(o)
+	if len(part) == 0 {
+		return nil
+	}
+	if pod := expanded(o); pod == nil || !Serving(pod) {
+		return nil
+	}
+	return part
+}
+
+// Serving reports whether the keeper of an agent's Pod runs.
+func Serving(pod *corev1.Pod) bool {
+	return pod.Status.PodIP != "" && slices.ContainsFunc(pod.Status.ContainerStatuses, func(s corev1.ContainerStatus) bool {
+		return s.Name == captureconfig.ContainerKeeper && s.State.Running != nil
+	})
+}
+
+// expanded returns a Pod of the cache, or nil if o is none.
+func expanded(o client.Object) *corev1.Pod {
+	switch pod := o.(type) {
+	case *slim.Pod:
+		return pod.Expand()
+	case *corev1.Pod:
+		return pod
+	default:
+		return nil
+	}
 }
 
 func captureName(o client.Object) []string { return value(o.GetAnnotations()[sondev1.AnnotationOwner]) }
 
 func targetNode(o client.Object) []string {
+	if job := expandedJob(o); job != nil && JobEnded(job) {
+		return nil
+	}
 	return value(o.GetAnnotations()[sondev1.AnnotationTargetNode])
 }
 
+func expandedJob(o client.Object) *batchv1.Job {
+	switch job := o.(type) {
+	case *slim.Job:
+		return job.Expand()
+	case *batchv1.Job:
+		return job
+	default:
+		return nil
+	}
+}
+
+// JobEnded reports whether a Job is complete or has failed.
+func JobEnded(job *batchv1.Job) bool {
+	return slices.ContainsFunc(job.Status.Conditions, func(c batchv1.JobCondition) bool {
+		return (c.Type == batchv1.JobComplete || c.Type == batchv1.JobFailed) && c.Status == corev1.ConditionTrue
+	})
+}
+
+// agentNode has no value for an agent that has ended. Until its Job has, too, the Job counts as one with a probe.
 func agentNode(o client.Object) []string {
 	if o.GetLabels()[sondev1.LabelUID] == "" {
 		return nil
 	}
-	switch pod := o.(type) {
-	case *slim.Pod:
-		return value(pod.Node())
-	case *corev1.Pod:
-		return value(pod.Spec.NodeName)
-	default:
+	pod := expanded(o)
+	if pod == nil || pod.Status.Phase == corev1.PodSucceeded || pod.Status.Phase == corev1.PodFailed {
 		return nil
 	}
+	return value(pod.Spec.NodeName)
 }
 
 func keeperUser(o client.Object) []string { return value(o.GetLabels()[sondev1.LabelKeeperUser]) }

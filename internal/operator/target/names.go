@@ -53,7 +53,7 @@ func Names(ctx context.Context, sets ReplicaSets, namespace string, pod metav1.O
 		names = append(names, sondev1.TargetReference{Kind: sondev1.TargetPod, Name: name})
 	}
 	owner := metav1.GetControllerOfNoCopy(pod)
-	if owner == nil {
+	if owner == nil || !isApps(owner) { // other groups have kinds of these names, too
 		return names, nil
 	}
 	switch owner.Kind {
@@ -62,7 +62,7 @@ func Names(ctx context.Context, sets ReplicaSets, namespace string, pod metav1.O
 		if err != nil {
 			return names, err
 		}
-		if d := metav1.GetControllerOfNoCopy(set); d != nil && d.Kind == string(sondev1.TargetDeployment) {
+		if d := metav1.GetControllerOfNoCopy(set); d != nil && d.Kind == string(sondev1.TargetDeployment) && isApps(d) {
 			names = append(names, sondev1.TargetReference{Kind: sondev1.TargetDeployment, Name: d.Name})
 		}
 	case string(sondev1.TargetStatefulSet), string(sondev1.TargetDaemonSet):

@@ -20,6 +20,10 @@ const MaxHeld = 1 << 20
 // little. With cgroup v2 that counts for the server's container. 128 KiB are 2 Gbit/s at 0.5 ms, and the other sides are in the cluster.
 const WriteBuffer = 128 << 10
 
+// strangerBuffer is the WriteBuffer of a connection that serves no known user. Otherwise strangers who send requests, and read no answer, would
+// fill as much memory.
+const strangerBuffer = 8 << 10
+
 // Listener accepts any number of connections and keeps at most a limit of them open. Above it the host with the most
 // gives up its oldest one that serves no request of a known user (Serving). So does above MaxHeld the host whose
 // connections hold the most. A listener that waits instead would be closed by whoever holds all connections.
@@ -46,6 +50,7 @@ type connection struct {
 	served   atomic.Bool // serving was not 0 at some time
 	received int         // bytes since its last request of a known user
 	held     int         // received, when it began to wait for more
+	large    bool        // it has a WriteBuffer
 }
 
 // Listen returns a Listener that keeps at most limit connections of l open.
@@ -65,10 +70,8 @@ func (l *Listener) Accept() (net.Conn, error) {
 	if err != nil {
 		return nil, err
 	}
-	if tcp, ok := accepted.(*net.TCPConn); ok {
-		_ = tcp.SetWriteBuffer(WriteBuffer) // an error means that it has ended
-	}
 	c := &connection{Conn: accepted, listener: l, host: hostOf(accepted)}
+	c.setWriteBuffer(strangerBuffer)
 	for _, extra := range l.add(c) {
 		extra.drop()
 	}
@@ -99,6 +102,10 @@ func (l *Listener) hold(c *connection) (extra []*connection) {
 	defer l.mu.Unlock()
 	if _, open := l.open[c]; !open || c.serving > 0 {
 		return nil
+	}
+	if c.large { // the answer is sent whole, and the next request has shown nobody yet
+		c.large = false
+		c.setWriteBuffer(strangerBuffer)
 	}
 	l.held += c.received - c.held
 	c.held = c.received
@@ -176,6 +183,12 @@ func (c *connection) drop() {
 	_ = c.Conn.Close()
 }
 
+func (c *connection) setWriteBuffer(n int) {
+	if tcp, ok := c.Conn.(*net.TCPConn); ok {
+		_ = tcp.SetWriteBuffer(n) // an error means that it has ended
+	}
+}
+
 type key struct{}
 
 // Context is the ConnContext of the http.Server that serves a Listener, with TLS or without.
@@ -202,6 +215,10 @@ func (c *connection) serve(n int) {
 	defer l.mu.Unlock()
 	before := c.serving
 	c.serving += n
+	if before == 0 && !c.large {
+		c.large = true
+		c.setWriteBuffer(WriteBuffer)
+	}
 	c.known.Store(c.serving > 0)
 	c.served.Store(true)
 	if _, open := l.open[c]; open {
