@@ -70,10 +70,24 @@ func (s *session) linkChanged(l *links.Link) error {
 		}
 		return nil // renamed, up or down: the source stays attached
 	}
-	if l.Gone || l.Filters || !s.shared.Wants(l) || s.isSkipped(l) {
+	if l.Gone {
+		s.forgetSkipped(l.Index)
+		return nil
+	}
+	if l.Filters || !s.shared.Wants(l) || s.isSkipped(l) {
 		return nil
 	}
 	return s.attach(l)
+}
+
+// forgetSkipped makes an interface that is gone no longer count as skipped. A process may make another one with its index and name, of a type
+// that is captured. Its note stays.
+func (s *session) forgetSkipped(index int) {
+	for i := range s.rec.Skipped {
+		if a := &s.rec.Skipped[i]; a.Index == index {
+			a.Index = noIndex
+		}
+	}
 }
 
 // awaitsEnd notes what a message of the end of a late source's interface says. It reports whether the source is stopped already: older
@@ -284,7 +298,7 @@ func (s *session) attach(l *links.Link) error {
 	}
 	if isGone(err) { // before the capture began: no message will say whether it was moved
 		// With this index, it is captured if it comes back.
-		s.skip(&links.Link{Name: l.Name, Index: -1}, leftBefore, !s.cfg.NodeNetwork)
+		s.skip(&links.Link{Name: l.Name, Index: noIndex}, leftBefore, !s.cfg.NodeNetwork)
 		return nil
 	}
 	if err != nil {
@@ -322,6 +336,9 @@ func (s *session) check(l *links.Link) (lt pcapng.LinkType, why string) {
 	}
 	return lt, ""
 }
+
+// noIndex is no interface's.
+const noIndex = -1
 
 // leftBefore is the note on an interface that was listed, and gone when the capture was to be attached to it.
 const leftBefore = "it left before the capture was attached to it, perhaps into another network namespace, where its packets are not captured"

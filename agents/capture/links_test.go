@@ -534,6 +534,20 @@ func TestNotesDoNotHideAGap(t *testing.T) {
 	}
 }
 
+// A process may make another interface with the index and the name of one that is not captured, of a type that is.
+func TestSkippedInterfaceIsMadeAgain(t *testing.T) {
+	s := newSession(&Config{}, record.CreateFile)
+	odd, other := &links.Link{Index: 77, Name: "x"}, &links.Link{Index: 78, Name: "y"}
+	s.skip(odd, "hardware type 824 has no link type in pcapng", false)
+	s.skip(other, "hardware type 824 has no link type in pcapng", false)
+	if err := s.linkChanged(&links.Link{Index: 77, Name: "x", Gone: true}); err != nil {
+		t.Fatal(err)
+	}
+	if s.isSkipped(odd) || !s.isSkipped(other) || len(s.rec.Skipped) != 2 {
+		t.Errorf("skipped: %+v, want the note of x, and that only y is skipped again", s.rec.Skipped)
+	}
+}
+
 // An interface that is gone keeps its place in the files and in the account. So they are bounded for a target that creates and
 // deletes interfaces for ever. The ones beyond the bound are counted.
 func TestInterfacesInALoopTakeBoundedMemory(t *testing.T) {

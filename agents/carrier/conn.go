@@ -140,10 +140,17 @@ func (c *conn) close(abort bool) {
 func (c *conn) cut() {
 	c.mu.Lock()
 	underWay := c.exchange.up != nil && !c.exchange.answered
+	var app *upstream // that may still read after the end of its own direction
 	if c.raw != nil {
-		underWay = !c.final && (!c.raw.ended || !c.noMore && !c.discard) // one may still read after the end of its own direction
+		underWay = !c.final && !c.raw.ended
+		if c.raw == c.app && c.raw.ended && !c.noMore && !c.discard {
+			app = c.app
+		}
 	}
 	c.mu.Unlock()
+	if app != nil {
+		_ = app.abort()
+	}
 	c.close(underWay)
 }
 

@@ -135,6 +135,7 @@ func listen(ctx context.Context, cfg *Config) (net.Listener, error) {
 func serving(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		defer connlimit.Serving(r.Context())()
+		connlimit.Sending(r.Context())
 		next.ServeHTTP(w, r)
 	})
 }

@@ -84,6 +84,7 @@ func (s *server) upgrade(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	defer connlimit.Serving(r.Context())()
+	connlimit.Sending(r.Context())
 	s.serveSession(r.Context(), conn)
 }
 

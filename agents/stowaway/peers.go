@@ -56,7 +56,9 @@ func (s *server) servePeer(ctx context.Context, raw net.Conn) {
 		s.log.Debug("Refusing a peer", "address", raw.RemoteAddr().String(), "error", err)
 		return
 	}
-	defer connlimit.Serving(connlimit.Context(ctx, raw))()
+	of := connlimit.Context(ctx, raw)
+	defer connlimit.Serving(of)()
+	connlimit.Sending(of)
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	key, own := tunnel.PeerKey(conn.ConnectionState()), &connection{end: cancel}

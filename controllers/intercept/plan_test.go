@@ -479,6 +479,22 @@ func TestLastWordsOfACarrier(t *testing.T) {
 	}
 }
 
+// TestNothingListensInOnePod: the condition is about the Pod in which nothing listens, although another one comes first.
+func TestNothingListensInOnePod(t *testing.T) {
+	q := intercepting("a", "web-1", "web-2")
+	status := &tunnel.Status{
+		Routes:   map[string]tunnel.RouteStatus{"uid-a": {Connected: true, Heartbeat: noon}},
+		Carriers: map[string]tunnel.CarrierStatus{"uid-web-2": {Connected: true, Unserved: []uint16{8080}}},
+	}
+	carriers := map[types.UID]*carrier{"uid-web-1": carrierOf("web-1", "0", time.Minute, ""), "uid-web-2": carrierOf("web-2", "0", time.Minute, "")}
+	o := &observation{requests: []*request{q}, carriers: carriers, stowaway: up, status: status}
+	statusOf(q, o, planFor(o, ceiling.Limits{}, noon), &actions{}, noon)
+	c := apimeta.FindStatusCondition(q.Status.Conditions, sondev1.ConditionIntercepted)
+	if want := "0 of 2 Pods are intercepted; Pod web-2: nothing listens on port 8080"; c.Reason != sondev1.ReasonNothingListens || !strings.HasPrefix(c.Message, want) {
+		t.Errorf("condition %+v, want the message to begin with %q", c, want)
+	}
+}
+
 // TestManyPodsThatWait checks that a plan and the statuses take little memory for Pods that the statuses do not list.
 func TestManyPodsThatWait(t *testing.T) {
 	var pods []*slim.Pod

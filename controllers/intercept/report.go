@@ -150,6 +150,8 @@ type podCounts struct {
 	stopped int
 	// reason of the condition Intercepted: the Pods wait for the client, nothing listens in one of them, or their carriers start.
 	reason string
+	// why is the message of the Pod that the reason is about, if it is about one.
+	why string
 }
 
 // lossMargin is how long after a client's last answer and its gracePeriod its carriers may still steer. The loss is noticed after 3 s,
@@ -217,6 +219,7 @@ func (n *podCounts) addChosen(q *request, o *observation, e *sondev1.InterceptPo
 	case unserved(q, o.status, e.UID):
 		n.reason = sondev1.ReasonNothingListens
 		e.Message = fmt.Sprintf("nothing listens on port %d in the Pod, which may differ from its Service's port", q.Spec.TargetContainerPort)
+		n.why = cmp.Or(n.why, aboutPod(e))
 	}
 }
 
@@ -420,15 +423,17 @@ func (c *carrier) waiting() string {
 func problem(s *sondev1.InterceptRequestStatus) string {
 	for i := range s.Pods {
 		if e := &s.Pods[i]; e.Message != "" {
-			return "Pod " + e.Name + ": " + e.Message
+			return aboutPod(e)
 		}
 	}
 	return ""
 }
 
+func aboutPod(e *sondev1.InterceptPod) string { return "Pod " + e.Name + ": " + e.Message }
+
 // podsCondition sets the condition Intercepted.
 func podsCondition(q *request, n *podCounts, set func(string, metav1.ConditionStatus, string, string)) {
-	all, why := len(q.pods), problem(&q.Status)
+	all, why := len(q.pods), cmp.Or(n.why, problem(&q.Status))
 	counted := fmt.Sprintf("%d of %d Pods are intercepted", n.active, all)
 	if q.Status.PodsOmitted > 0 { // otherwise the entries say this
 		counted += n.others()

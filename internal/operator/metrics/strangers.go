@@ -48,6 +48,7 @@ func (s *Strangers) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	if known {
 		defer connlimit.Serving(r.Context())()
+		connlimit.Sending(r.Context())
 	}
 	answer := &answer{ResponseWriter: w, status: http.StatusOK}
 	s.Next.ServeHTTP(answer, r)

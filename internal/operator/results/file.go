@@ -79,7 +79,6 @@ func (h *Handler) reach(ctx context.Context, s session, podUID string) (*corev1.
 
 // deliver copies the bytes and leaves the audit record, also if it fails.
 func (h *Handler) deliver(w http.ResponseWriter, r *http.Request, s session, agent *corev1.Pod, name string, resp *http.Response) error {
-	defer h.Drain.Enter()()
 	from, total := rangeOf(resp)
 	d := h.delivery(r, s, agent, name, from)
 	d.log.Info("Serving result", "wantBytes", resp.ContentLength)

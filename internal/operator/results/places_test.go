@@ -303,11 +303,11 @@ func TestADownloadYields(t *testing.T) {
 	}
 }
 
-// TestAnAnswerThatNobodyReads keeps its place until its client has taken it, or takes nothing for untaken. Then the connection is reset.
+// TestAnAnswerThatNobodyReads keeps its place until its client has taken it, or takes too long. Then the connection is reset.
 func TestAnAnswerThatNobodyReads(t *testing.T) {
 	const size = 60_000 // less than the kernel takes
 	w := newWorld(t)
-	w.handler.untaken = 500 * time.Millisecond
+	w.handler.untaken = 3 * time.Second
 	s := httptest.NewUnstartedServer(w.handler)
 	s.Listener, s.Config.ConnContext = connlimit.Listen(s.Listener, 8), connlimit.Context
 	s.Start()
@@ -317,20 +317,20 @@ func TestAnAnswerThatNobodyReads(t *testing.T) {
 		defer w.handler.downloads.mu.Unlock()
 		return len(w.handler.downloads.held)
 	}
-	ask := func() *net.TCPConn {
+	ask := func(window int) *net.TCPConn {
 		conn, err := net.Dial("tcp", s.Listener.Addr().String())
 		if err != nil {
 			t.Fatal(err)
 		}
 		t.Cleanup(func() { _ = conn.Close() })
 		tcp := conn.(*net.TCPConn)
-		_ = tcp.SetReadBuffer(4 << 10)
+		_ = tcp.SetReadBuffer(window)
 		_ = tcp.SetDeadline(time.Now().Add(20 * time.Second))
 		fmt.Fprintf(tcp, "GET %s HTTP/1.1\r\nHost: a\r\n%s: %s\r\nRange: bytes=0-%d\r\n\r\n", webFile, TokenHeader, token, size-1)
 		<-w.events.Events // all is with the kernel
 		return tcp
 	}
-	unread := ask()
+	unread := ask(4 << 10)
 	if n := places(); n != 1 {
 		t.Errorf("%d places are taken, want that of the answer that nobody reads", n)
 	}
@@ -343,7 +343,7 @@ func TestAnAnswerThatNobodyReads(t *testing.T) {
 	if _, err := io.Copy(io.Discard, unread); places() > 0 || !errors.Is(err, syscall.ECONNRESET) {
 		t.Errorf("%d places are taken, and the client gets %v, want a reset", places(), err)
 	}
-	read := ask()
+	read := ask(256 << 10)
 	resp, err := http.ReadResponse(bufio.NewReader(read), nil)
 	if err != nil {
 		t.Fatal(err)

@@ -54,7 +54,7 @@ const (
 	heartbeatInterval = 5 * time.Second        // a blank line, so that silence means a broken connection
 	recheckInterval   = 15 * time.Second       // reviews the reader's right again
 	retryInterval     = 2 * time.Second        // after a keeper did not answer
-	untakenTime       = 10 * time.Second       // in which the client takes nothing of the end of an answer
+	untakenTime       = stallTimeout           // for the client to take the end of an answer
 )
 
 // Keeper is a client of a capture's keepers, as *keeperapi.Client is.
@@ -188,13 +188,18 @@ func (h *Handler) inPlace(p *places, w http.ResponseWriter, r *http.Request, s s
 		return err
 	}
 	defer p.leave(own)
+	if p == h.downloads {
+		defer h.Drain.Enter()()
+	}
 	defer connlimit.Serving(ctx)()
 	if err = h.admit(ctx, s); err == nil {
 		err = p.settle(own)
 	}
 	if err == nil {
+		sent := connlimit.Sending(ctx)
 		err = h.inTime(ctx, p, w, r, s, serve)
 		h.awaitTaken(ctx, w, err)
+		sent()
 	}
 	if err != nil && !errors.Is(err, errBroken) && errors.Is(context.Cause(ctx), errYield) { // before its answer began
 		return full(http.StatusServiceUnavailable, "the place of this request was given to a namespace that has fewer %s open: try again", p.name)
@@ -207,8 +212,12 @@ func (h *Handler) inPlace(p *places, w http.ResponseWriter, r *http.Request, s s
 func (h *Handler) awaitTaken(ctx context.Context, w http.ResponseWriter, err error) {
 	switch {
 	case err == nil:
-		_ = http.NewResponseController(w).Flush() // fails only if the client has gone
-	case !errors.Is(err, errBroken): // the answer is small, and follows
+		rc := http.NewResponseController(w)
+		defer context.AfterFunc(ctx, func() { _ = rc.SetWriteDeadline(time.Unix(1, 0)) })()
+		if h.extendDeadline(ctx, rc) == nil {
+			_ = rc.Flush() // fails only if the client has gone
+		}
+	case !errors.Is(err, errBroken): // a small answer follows
 		return
 	}
 	connlimit.AwaitTaken(ctx, h.untaken)

@@ -20,8 +20,8 @@ const MaxHeld = 1 << 20
 // little. With cgroup v2 that counts for the server's container. 128 KiB are 2 Gbit/s at 0.5 ms, and the other sides are in the cluster.
 const WriteBuffer = 128 << 10
 
-// strangerBuffer is the WriteBuffer of a connection that serves no known user. Otherwise strangers who send requests, and read no answer, would
-// fill as much memory.
+// strangerBuffer is the WriteBuffer of a connection without Sending. Otherwise clients that send requests, and read no answer, would fill as
+// much memory.
 const strangerBuffer = 8 << 10
 
 // Listener accepts any number of connections and keeps at most a limit of them open. Above it the host with the most
@@ -71,7 +71,7 @@ func (l *Listener) Accept() (net.Conn, error) {
 		return nil, err
 	}
 	c := &connection{Conn: accepted, listener: l, host: hostOf(accepted)}
-	c.setWriteBuffer(strangerBuffer)
+	c.setWriteBuffer()
 	for _, extra := range l.add(c) {
 		extra.drop()
 	}
@@ -103,10 +103,7 @@ func (l *Listener) hold(c *connection) (extra []*connection) {
 	if _, open := l.open[c]; !open || c.serving > 0 {
 		return nil
 	}
-	if c.large { // the answer is sent whole, and the next request has shown nobody yet
-		c.large = false
-		c.setWriteBuffer(strangerBuffer)
-	}
+	c.resize(false) // the answer is sent whole, and the next request has shown nobody yet
 	l.held += c.received - c.held
 	c.held = c.received
 	for l.held > MaxHeld {
@@ -183,7 +180,20 @@ func (c *connection) drop() {
 	_ = c.Conn.Close()
 }
 
-func (c *connection) setWriteBuffer(n int) {
+// resize sets the size of the write buffer. The caller holds the listener's lock.
+func (c *connection) resize(large bool) {
+	if c.large == large {
+		return
+	}
+	c.large = large
+	c.setWriteBuffer()
+}
+
+func (c *connection) setWriteBuffer() {
+	n := strangerBuffer
+	if c.large {
+		n = WriteBuffer
+	}
 	if tcp, ok := c.Conn.(*net.TCPConn); ok {
 		_ = tcp.SetWriteBuffer(n) // an error means that it has ended
 	}
@@ -209,16 +219,28 @@ func Serving(ctx context.Context) (release func()) {
 	return func() { c.serve(-1) }
 }
 
+// Sending gives the connection of a request, whose context this is, the WriteBuffer for a long answer: until sent is called, or until the
+// connection waits for its next request.
+func Sending(ctx context.Context) (sent func()) {
+	c, ok := ctx.Value(key{}).(*connection)
+	if !ok {
+		return func() {} // the server of a test
+	}
+	resize := func(large bool) {
+		c.listener.mu.Lock()
+		defer c.listener.mu.Unlock()
+		c.resize(large)
+	}
+	resize(true)
+	return func() { resize(false) }
+}
+
 func (c *connection) serve(n int) {
 	l := c.listener
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	before := c.serving
 	c.serving += n
-	if before == 0 && !c.large {
-		c.large = true
-		c.setWriteBuffer(WriteBuffer)
-	}
 	c.known.Store(c.serving > 0)
 	c.served.Store(true)
 	if _, open := l.open[c]; open {

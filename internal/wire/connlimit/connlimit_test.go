@@ -270,6 +270,7 @@ func TestEndOfAnAnswer(t *testing.T) {
 			s := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 				if known {
 					defer Serving(r.Context())()
+					Sending(r.Context())
 				}
 				_, _ = w.Write(make([]byte, size))
 			}))

@@ -11,9 +11,9 @@ import (
 // firstLook and longestLook are the pauses of AwaitTaken.
 const firstLook, longestLook = time.Millisecond, 100 * time.Millisecond
 
-// AwaitTaken waits until the client has taken all that was written to the connection of a request, whose context this is. If the client takes
-// nothing for that long, or ctx ends, it resets the connection: the kernel would keep these bytes for minutes, also after its end. With
-// cgroup v2 they count for the server's container.
+// AwaitTaken waits until the client has taken all that was written to the connection of a request, whose context this is. If that takes longer
+// than patience, or ctx ends, it resets the connection: the kernel would keep these bytes for minutes, also after its end. With cgroup v2
+// they count for the server's container.
 func AwaitTaken(ctx context.Context, patience time.Duration) {
 	c, ok := ctx.Value(key{}).(*connection)
 	if !ok {
@@ -23,16 +23,10 @@ func AwaitTaken(ctx context.Context, patience time.Duration) {
 	if !ok {
 		return
 	}
-	last, idle := 0, time.Duration(0)
-	for pause := firstLook; ; pause = min(2*pause, longestLook) {
-		left := untaken(tcp)
-		if left == 0 {
-			return
-		}
-		if left != last {
-			last, idle = left, 0
-		}
-		if idle >= patience || ctx.Err() != nil {
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	for pause := firstLook; untaken(tcp) > 0; pause = min(2*pause, longestLook) {
+		if ctx.Err() != nil {
 			_ = tcp.SetLinger(0) // an error means that it is closed
 			_ = c.Close()
 			return
@@ -40,7 +34,6 @@ func AwaitTaken(ctx context.Context, patience time.Duration) {
 		select {
 		case <-ctx.Done():
 		case <-time.After(pause):
-			idle += pause
 		}
 	}
 }
