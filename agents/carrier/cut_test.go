@@ -63,6 +63,29 @@ func TestCutUploadOfAnEndingCarrier(t *testing.T) {
 	}
 }
 
+// TestWholeAnswerOfAnEndingCarrier ends the carrier while a caller has not read all of an answer that the app has ended.
+func TestWholeAnswerOfAnEndingCarrier(t *testing.T) {
+	const upload, size = "SELECT 1\r\n", 512 << 10 // more than the caller's socket takes
+	ended := make(chan struct{})
+	app := func(d duplex) {
+		_, _ = io.ReadFull(d, make([]byte, len(upload)))
+		_, _ = d.Write(make([]byte, size))
+		_ = d.CloseWrite()
+		close(ended)
+		_, _ = io.Copy(io.Discard, d)
+	}
+	f := start(t, app, nil, byUser("alice", "alice"))
+	c := f.dial(t)
+	_ = c.SetReadBuffer(64 << 10)
+	_, _ = io.WriteString(c, upload)
+	<-ended
+	time.Sleep(200 * time.Millisecond) // the carrier passes the end on
+	_ = f.end()
+	if answer, reset := readAll(c); len(answer) != size || reset {
+		t.Errorf("%d of %d bytes come, reset %t", len(answer), size, reset)
+	}
+}
+
 // TestResponseOfAnAppThatFailed resets the app's connection while the peer takes nothing, and has ended its direction. What the app sent
 // before must not look whole.
 func TestResponseOfAnAppThatFailed(t *testing.T) {
