@@ -37,8 +37,8 @@ func (h *Handler) agentsOf(ctx context.Context, capture sondev1.Capture, podUID 
 		client.MatchingFields{target.IndexPart: target.Part(capture.GetUID(), types.UID(podUID))})
 }
 
-// servingOf returns the agents' Pods of a capture whose keepers run. Of those of one target Pod, the newest is first. They are read part by
-// part, and of one stream at a time: a copy takes ten times as much memory as the cache.
+// servingOf returns the agents' Pods of a capture whose keepers run. If a target Pod has several, the newest is first. It reads part by part,
+// and for one stream at a time, because a copy takes ten times as much memory as the cache.
 func (h *Handler) servingOf(ctx context.Context, capture sondev1.Capture) ([]*slim.Pod, error) {
 	h.listing.Lock()
 	defer h.listing.Unlock()

@@ -207,8 +207,8 @@ func (h *Handler) inPlace(p *places, w http.ResponseWriter, r *http.Request, s s
 	return err
 }
 
-// awaitTaken keeps the place of a request until its client has taken the answer. Otherwise the places would not bound the memory of answers
-// that nobody reads.
+// awaitTaken waits until the client has read the answer. The request keeps its place meanwhile, so that the places also bound the memory of
+// unread answers.
 func (h *Handler) awaitTaken(ctx context.Context, w http.ResponseWriter, err error) {
 	switch {
 	case err == nil:

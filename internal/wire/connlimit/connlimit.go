@@ -103,7 +103,7 @@ func (l *Listener) hold(c *connection) (extra []*connection) {
 	if _, open := l.open[c]; !open || c.serving > 0 {
 		return nil
 	}
-	c.resize(false) // the answer is sent whole, and the next request has shown nobody yet
+	c.resize(false) // the last answer has been written; Sending enlarges it for the next
 	l.held += c.received - c.held
 	c.held = c.received
 	for l.held > MaxHeld {
