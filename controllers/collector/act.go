@@ -70,7 +70,7 @@ func (r *Reconciler) run(ctx context.Context, o *observation, p plan, anchor *co
 	if err := r.Create(ctx, secret, fieldOwner); err != nil {
 		leave()
 		if apierrors.IsAlreadyExists(err) {
-			return p, r.dropSecret(ctx, secret)
+			return r.nameTaken(ctx, o, secret)
 		}
 		return r.refusedWrite(o, fmt.Errorf("create Secret %s: %w", secret.Name, err))
 	}
@@ -79,6 +79,9 @@ func (r *Reconciler) run(ctx context.Context, o *observation, p plan, anchor *co
 	if err := r.Create(ctx, job, fieldOwner); err != nil {
 		if isRefusal(err) {
 			leave()
+		}
+		if apierrors.IsAlreadyExists(err) {
+			return r.nameTaken(ctx, o, secret)
 		}
 		return r.refusedWrite(o, fmt.Errorf("create Job %s: %w", job.Name, err))
 	}
@@ -112,17 +115,26 @@ func (r *Reconciler) runsUnseen(ctx context.Context, o *observation) (bool, erro
 	return !jobEnded(job), nil
 }
 
-// dropSecret deletes a Secret that a pass has left which could not create the Job: it may hold an older spec. If the Job is there, the
-// cache lags behind. Either way another pass follows.
-func (r *Reconciler) dropSecret(ctx context.Context, secret *corev1.Secret) error {
-	err := r.Live.Get(ctx, client.ObjectKeyFromObject(secret), &batchv1.Job{})
-	if gone.Is(err) {
+// nameTaken returns a plan that waits until the name of the next run's Secret and Job is free. A pass that could not create the Job has left the
+// Secret, which may hold an older spec: it is deleted. If the operator's own Job is there, the cache lags behind. But users can hold both names,
+// the Secret's by a finalizer.
+func (r *Reconciler) nameTaken(ctx context.Context, o *observation, secret *corev1.Secret) (plan, error) {
+	p := plan{state: reconciling, reason: sondev1.ReasonReleasing, after: o.growing(anchorDelay)}
+	job := &batchv1.Job{}
+	err := r.Live.Get(ctx, client.ObjectKeyFromObject(secret), job)
+	switch {
+	case gone.Is(err):
 		err = gone.Ignore(r.Delete(ctx, secret))
+		p.message = "Secret " + secret.Name + " of an earlier attempt is being deleted: if it stays, remove its finalizers"
+	case err == nil && job.Labels[sondev1.LabelKind] == sondev1.CollectorKind && job.Labels[sondev1.LabelUID] == string(o.collector.UID):
+		err = apierrors.NewConflict(batchv1.Resource("jobs"), job.Name, errors.New("another pass follows"))
+	case err == nil:
+		p.message = "Job " + job.Name + " is not of the operator, and has the name of the next attempt: delete it"
 	}
 	if err != nil {
-		return fmt.Errorf("replace Secret %s: %w", secret.Name, err)
+		return plan{}, fmt.Errorf("free the name %s: %w", secret.Name, err)
 	}
-	return apierrors.NewConflict(batchv1.Resource("jobs"), secret.Name, errors.New("another pass follows"))
+	return p, nil
 }
 
 // forbidden returns a plan that waits if the requester or the operator lacks a right.

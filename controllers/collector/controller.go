@@ -161,6 +161,9 @@ func (r *Reconciler) pass(ctx context.Context, c *sondev1.Collector) (plan, erro
 		r.recordEvents(before, c)
 		if ended := o.reported; ended != nil {
 			last := o.last()
+			if last.generation != c.Generation { // of an earlier spec, whose requester ReleaseStarted names
+				o.requester = access.Requester{}
+			}
 			o.audit(ctx, "Read a report of Helm", audit.ReleaseEnded, "job", last.job.Name, "generation", last.generation, "remedy", last.remedy,
 				"outcome", ended.Outcome, "reason", ended.Reason, "revision", c.Status.Revision)
 		}

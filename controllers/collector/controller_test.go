@@ -607,6 +607,51 @@ func TestLeftSecretIsReplaced(t *testing.T) {
 	}
 }
 
+// TestNameOfTheNextRun: users hold the name of the next Job. The status says how, and the Collector is not looked at more and more often.
+func TestNameOfTheNextRun(t *testing.T) {
+	meta := metav1.ObjectMeta{Namespace: "acme", Name: runName(newCollector(), 1)}
+	held := meta
+	held.Finalizers = []string{"example.com/hold"}
+	for name, tc := range map[string]struct {
+		holder client.Object
+		text   string
+	}{
+		"a Job":    {&batchv1.Job{ObjectMeta: meta}, "Job " + meta.Name + " is not of the operator"},
+		"a Secret": {&corev1.Secret{ObjectMeta: held}, "Secret " + meta.Name + " of an earlier attempt is being deleted: if it stays, remove its finalizers"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			c := newCollector()
+			w := newWorld(t, c, tc.holder)
+			for _, wait := range []time.Duration{0, anchorDelay, time.Hour} {
+				w.clock.SetTime(w.clock.Now().Add(wait))
+				result := w.reconcile(c)
+				if most := maxClosedDelay; wait == time.Hour && result.RequeueAfter != most || result.RequeueAfter < anchorDelay {
+					t.Errorf("after %s the next pass is in %s", wait, result.RequeueAfter)
+				}
+				reconciling := condition(w.pass(), sondev1.ConditionReconciling)
+				if reconciling == nil || !strings.Contains(reconciling.Message, tc.text) {
+					t.Errorf("got %+v, want %q", reconciling, tc.text)
+				}
+			}
+			if err := w.Get(t.Context(), client.ObjectKeyFromObject(tc.holder), tc.holder); err != nil {
+				t.Fatal(err)
+			}
+			tc.holder.SetFinalizers(nil)
+			if err := w.Update(t.Context(), tc.holder); err != nil {
+				t.Fatal(err)
+			}
+			if err := client.IgnoreNotFound(w.Client.Delete(t.Context(), tc.holder)); err != nil {
+				t.Fatal(err)
+			}
+			w.pass() // deletes the Secret of the refused Job
+			w.pass()
+			if n := len(w.jobs()); n != 1 {
+				t.Errorf("%d Jobs after the name is free, want 1", n)
+			}
+		})
+	}
+}
+
 // Looking for drift needs no right of the requester, who may have left.
 func TestDriftIsLookedForWithoutTheRequester(t *testing.T) {
 	c := newCollector()

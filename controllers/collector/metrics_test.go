@@ -43,15 +43,24 @@ sonde_collectors{state="Stalled"} 1
 	}
 }
 
-// The log says for whom Helm ran, and how that ended, once.
+// The log says for whom Helm ran, and how that ended, once. When the report is read, another user may have changed the spec.
 func TestAudit(t *testing.T) {
+	t.Run("of the spec", func(t *testing.T) { testAudit(t, "ann", func(*world, *sondev1.Collector) {}) })
+	t.Run("of an earlier spec", func(t *testing.T) {
+		testAudit(t, "", func(w *world, c *sondev1.Collector) { w.change(c, func(s *sondev1.CollectorSpec) { s.Suspend = true }) })
+	})
+}
+
+func testAudit(t *testing.T, requester string, meanwhile func(*world, *sondev1.Collector)) {
+	t.Helper()
 	var records []string
 	log := funcr.NewJSON(func(line string) {
 		if strings.Contains(line, `"audit"`) {
 			records = append(records, line)
 		}
 	}, funcr.Options{})
-	w := newWorld(t, newCollector())
+	c := newCollector()
+	w := newWorld(t, c)
 	pass := func() {
 		t.Helper()
 		key := client.ObjectKey{Namespace: "acme", Name: "mine"}
@@ -61,13 +70,14 @@ func TestAudit(t *testing.T) {
 	}
 	pass()
 	pass()
+	meanwhile(w, c)
 	w.end(&w.jobs()[0], release.Report{Outcome: release.Ready, Reason: release.ReasonReleased, Revision: 1})
 	pass()
 	pass()
 	if len(records) != 2 {
 		t.Fatalf("records %q, want two", records)
 	}
-	for i, texts := range [][]string{{`"audit":"ReleaseStarted"`, `"requester":"ann"`, `"targetNamespace":"acme"`, `"target":"collector-prod"`}, {`"audit":"ReleaseEnded"`, `"outcome":"Ready"`, `"revision":1`}} {
+	for i, texts := range [][]string{{`"audit":"ReleaseStarted"`, `"requester":"ann"`, `"targetNamespace":"acme"`, `"target":"collector-prod"`}, {`"audit":"ReleaseEnded"`, `"requester":"` + requester + `"`, `"outcome":"Ready"`, `"revision":1`}} {
 		for _, text := range texts {
 			if !strings.Contains(records[i], text) {
 				t.Errorf("record %s lacks %s", records[i], text)

@@ -60,7 +60,7 @@ func planFor(o *observation) plan {
 		return plan{state: stalled, reason: reason, message: message}
 	case o.paused:
 		return plan{state: held, reason: sondev1.ReasonPaused, message: "a cluster admin has paused the operator (key " + pause.Key + " of ConfigMap " + pause.ConfigMapName + ")"}
-	case s.NextAttempt != nil && o.now.Before(s.NextAttempt.Time):
+	case s.NextAttempt != nil && o.isAhead(s.NextAttempt.Time, maxDelay):
 		message := fmt.Sprintf("attempt %d failed; another one follows", s.Attempts)
 		if released := condition(c, sondev1.ConditionReleased); released != nil {
 			message += ": " + released.Message
@@ -122,11 +122,17 @@ func (o *observation) lookIsDue() bool {
 	case o.paused:
 		return false
 	case s.NextAttempt != nil:
-		return !o.now.Before(s.NextAttempt.Time)
+		return !o.isAhead(s.NextAttempt.Time, maxDelay)
 	case s.Checked == nil || len(o.runs) == 0 && (!o.anchored || s.Job != s.ReportedJob):
 		return true
 	}
-	return (looksForDrift(o.collector) || len(o.runs) == 0) && !o.now.Before(s.Checked.Add(intervalOf(o.collector)))
+	return (looksForDrift(o.collector) || len(o.runs) == 0) && !o.isAhead(s.Checked.Add(intervalOf(o.collector)), intervalOf(o.collector))
+}
+
+// isAhead reports whether t, which is at most a delay ahead when it is written, has not come. If it is further ahead, the clock of an earlier
+// leader was wrong.
+func (o *observation) isAhead(t time.Time, most time.Duration) bool {
+	return o.now.Before(t) && !t.After(o.now.Add(most+time.Minute))
 }
 
 // growing is a delay that grows with how long the Collector has been reconciled: users can hold what it waits for.
