@@ -122,7 +122,7 @@ func (a *attempt) bring(ctx context.Context) release.Report {
 func (a *attempt) upToDate(ctx context.Context, in *input, history []*helmrelease.Release) release.Report {
 	earlier, last := history[:len(history)-1], history[len(history)-1]
 	if a.request.Drift == "" {
-		return a.success(release.ReasonUpToDate, asSpec, earlier)
+		return a.success(release.ReasonUpToDate, "the release is as the spec says, and its objects were ready when it was made", earlier)
 	}
 	drifted, err := a.drifted(last)
 	if err != nil {

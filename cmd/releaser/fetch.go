@@ -15,6 +15,7 @@ import (
 	"net/url"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"time"
 
@@ -329,10 +330,15 @@ func (b bounded) RoundTrip(r *http.Request) (*http.Response, error) {
 	return resp, nil
 }
 
-// registryProblem classifies an error of a registry.
+// secretsOfURLs are the parts of URLs in a text that shown leaves out.
+var secretsOfURLs = regexp.MustCompile(`(https?://)(?:[^\s"/?#]*@)?([^\s"?#]*)(?:[?#][^\s"]*)?`)
+
+// registryProblem classifies an error of a registry. A registry may redirect to its storage with a signed URL, and whoever reads that URL can
+// get the chart.
 func registryProblem(c release.Chart, err error) error {
+	said := secretsOfURLs.ReplaceAllString(err.Error(), "$1$2")
 	if status, ok := errors.AsType[*errcode.ErrorResponse](err); ok {
-		return refusedBy(c.URL, status.StatusCode, err.Error())
+		return refusedBy(c.URL, status.StatusCode, said)
 	}
 	if _, ok := errors.AsType[*http.MaxBytesError](err); ok {
 		return &problem{reason: release.ReasonChartInvalid, text: fmt.Sprintf("%s has more than %d MiB", c.URL, maxChart>>20)}
@@ -343,12 +349,12 @@ func registryProblem(c release.Chart, err error) error {
 	}
 	if errors.Is(err, auth.ErrBasicCredentialNotFound) {
 		return &problem{reason: release.ReasonChartForbidden, retry: true, text: fmt.Sprintf(
-			"%s: %v: name a Secret with them in chart.secretRef, and in chart.url the server that needs them. Other servers get none", c.URL, err)}
+			"%s: %s: name a Secret with them in chart.secretRef, and in chart.url the server that needs them. Other servers get none", c.URL, said)}
 	}
 	if errors.Is(err, errdef.ErrNotFound) {
-		return &problem{reason: release.ReasonChartNotFound, text: fmt.Sprintf("%s: %v: correct chart.url, or chart.digest", c.URL, err)}
+		return &problem{reason: release.ReasonChartNotFound, text: fmt.Sprintf("%s: %s: correct chart.url, or chart.digest", c.URL, said)}
 	}
-	return &problem{reason: release.ReasonUnavailable, retry: true, uncounted: true, text: fmt.Sprintf("get the chart from %s: %v", c.URL, err)}
+	return &problem{reason: release.ReasonUnavailable, retry: true, uncounted: true, text: fmt.Sprintf("get the chart from %s: %s", c.URL, said)}
 }
 
 // unpack returns the files of a chart's archive.

@@ -187,6 +187,44 @@ func TestRegistry(t *testing.T) {
 	}
 }
 
+// TestSignedURLs: a registry redirects to signed URLs of its storage. No message says more of them than their place.
+func TestSignedURLs(t *testing.T) {
+	inner := ociregistry.New(ociregistry.Logger(log.New(io.Discard, "", 0)))
+	var storage string
+	server := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		switch {
+		case r.URL.Path == "/stored":
+			w.WriteHeader(http.StatusForbidden)
+		case storage != "" && r.Method == http.MethodGet && strings.Contains(r.URL.Path, "/blobs/"):
+			http.Redirect(w, r, storage+"?signature=s3cret", http.StatusTemporaryRedirect)
+		default:
+			inner.ServeHTTP(w, r)
+		}
+	}))
+	t.Cleanup(server.Close)
+	c := chartAt(server)
+	client, err := registryClient(c, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	content, _ := pack(t, "1.2.0")
+	if _, err := client.Push(content, strings.TrimPrefix(c.URL, "oci://")+":1.2.0"); err != nil {
+		t.Fatal(err)
+	}
+	for name, tc := range map[string]struct{ storage, want string }{
+		"refused":     {server.URL + "/stored", server.URL + "/stored"},
+		"not reached": {"https://user:s3cret@127.0.0.1:1/stored", "https://127.0.0.1:1/stored"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			storage = tc.storage
+			_, err := fromRegistry(t.Context(), c)
+			if err == nil || !strings.Contains(err.Error(), tc.want) || strings.Contains(err.Error(), "s3cret") || strings.Contains(err.Error(), "signature") {
+				t.Errorf("got %v, want an error with %s and without the signature", err, tc.want)
+			}
+		})
+	}
+}
+
 // TestRegistryThatHangs: when its Pod has to end, the releaser reports that, although the registry does not answer.
 func TestRegistryThatHangs(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
