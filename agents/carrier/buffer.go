@@ -11,8 +11,10 @@ import (
 const (
 	smallBuffer = 4 << 10
 	largeBuffer = maxHead
-	// maxLarge buffers are in use at a time, 16 MiB.
+	// maxLarge buffers are in use at a time, 16 MiB. At most maxGrown of them are there to copy faster: a copy may wait for bytes as long as
+	// its connection exists, and long heads need the others.
 	maxLarge = 256
+	maxGrown = maxLarge / 2
 )
 
 // errNoRoom: the buffer is full, and all large buffers are in use.
@@ -24,9 +26,9 @@ var (
 	largeInUse   atomic.Int32
 )
 
-// takeLarge returns nil if too many large buffers are in use.
-func takeLarge() *[largeBuffer]byte {
-	if largeInUse.Add(1) > maxLarge {
+// takeLarge returns nil if more large buffers than most would be in use.
+func takeLarge(most int32) *[largeBuffer]byte {
+	if largeInUse.Add(1) > most {
 		largeInUse.Add(-1)
 		return nil
 	}
@@ -78,7 +80,7 @@ func (b *buffer) makeRoom() {
 		b.w = copy(b.b, b.b[b.r:b.w])
 		b.r = 0
 	case b.large == nil:
-		if large := takeLarge(); large != nil {
+		if large := takeLarge(maxLarge); large != nil {
 			b.w = copy(large[:], b.b[b.r:b.w])
 			b.release()
 			b.large, b.b = large, large[:]
@@ -91,9 +93,16 @@ func (b *buffer) grow() {
 	if b.large != nil || b.len() != 0 || !b.full {
 		return
 	}
-	if large := takeLarge(); large != nil {
+	if large := takeLarge(maxGrown); large != nil {
 		b.release()
 		b.large, b.b, b.r, b.w = large, large[:], 0, 0
+	}
+}
+
+// rest gives an empty large buffer back, before a wait between two messages.
+func (b *buffer) rest() {
+	if b.large != nil && b.len() == 0 {
+		b.free()
 	}
 }
 

@@ -1,6 +1,8 @@
 package carrier
 
 import (
+	"errors"
+	"io"
 	"net"
 	"net/netip"
 	"os"
@@ -142,7 +144,7 @@ func (c *conn) cut() {
 	underWay := c.exchange.up != nil && !c.exchange.answered
 	var app *upstream // that may still read after the end of its own direction
 	if c.raw != nil {
-		underWay = !c.final && !c.raw.ended
+		underWay = !c.final && !errors.Is(c.raw.endedBy, io.EOF)
 		if c.raw == c.app && c.raw.ended && !c.noMore && !c.discard {
 			app = c.app
 		}

@@ -76,6 +76,7 @@ func (c *conn) first(p *portRoutes) bool {
 // next relays one request. It returns false when the connection has ended.
 func (c *conn) next() bool {
 	if c.in.len() == 0 {
+		c.in.rest()
 		if err := c.in.fill(c); err != nil {
 			c.ended(err)
 			return false

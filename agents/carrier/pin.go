@@ -38,6 +38,7 @@ func (c *conn) pinAndRelay(up *upstream) {
 
 // relayRaw relays the peer's direction to its end.
 func (c *conn) relayRaw(up *upstream) {
+	c.head = head{} // its texts are parts of up to 64 KiB, and the connection may last
 	if c.greeted {
 		if err := c.relayUntilAck(up); err != nil {
 			c.abandonRaw(up)

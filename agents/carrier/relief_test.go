@@ -85,6 +85,64 @@ func TestCrowdedHeads(t *testing.T) {
 	await(t, "the return of the buffers", func() bool { return largeInUse.Load() == 0 })
 }
 
+// readAnswer returns the body of a response on a connection that stays open.
+func readAnswer(t *testing.T, c io.Reader) string {
+	t.Helper()
+	r, err := http.ReadResponse(bufio.NewReader(c), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.Body.Close()
+	b, err := io.ReadAll(r.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(b)
+}
+
+// TestIdleBuffers: connections that wait for a request or a response hold no large buffer, and those that are copied leave some for long
+// heads.
+func TestIdleBuffers(t *testing.T) {
+	app, client := servers()
+	f := start(t, app, client, byUser("cli", "alice"))
+	long := request("GET /"+strings.Repeat("a", smallBuffer), "X-User: alice")
+	for range maxLarge {
+		d := f.dial(t)
+		_, _ = io.WriteString(d, long)
+		if got := readAnswer(t, d); got != "cli" {
+			t.Fatalf("%s answers, want cli", got)
+		}
+	}
+	await(t, "the return of the buffers", func() bool { return largeInUse.Load() == 0 })
+	grown := make([]buffer, maxLarge)
+	for i := range grown {
+		grown[i].full = true
+		grown[i].grow()
+	}
+	f.awaitAnswer(t, long, "cli")
+	for i := range grown {
+		grown[i].free()
+	}
+}
+
+// TestPinnedHeadIsForgotten: a connection that goes to the app because of its head does not keep the head's texts.
+func TestPinnedHeadIsForgotten(t *testing.T) {
+	app, client := servers()
+	f := start(t, app, client, byUser("cli", "alice"))
+	d := f.dial(t)
+	_, _ = io.WriteString(d, request("GET /"+strings.Repeat("a", smallBuffer), strings.Repeat("a: b\r\n", maxFields)+"a: b"))
+	if got := readAnswer(t, d); got != "app" {
+		t.Fatalf("%s answers, want app", got)
+	}
+	f.Carrier.mu.Lock()
+	defer f.Carrier.mu.Unlock()
+	for c := range f.Carrier.conns {
+		if c.head.Path != "" {
+			t.Errorf("the connection keeps %d bytes of its head", len(c.head.Path))
+		}
+	}
+}
+
 // TestManyFields: a head with too many fields goes to the app.
 func TestManyFields(t *testing.T) {
 	app, client := servers()

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"io"
+	"syscall"
 
 	"github.com/sonde-operator/sonde/internal/wire/tunnel"
 )
@@ -190,6 +191,7 @@ func (c *conn) relayBody(up *upstream, out *buffer, skip int) step {
 		out.grow()
 		return again
 	}
+	out.rest()
 	return c.answered()
 }
 
@@ -222,7 +224,10 @@ func (c *conn) write(out *buffer, n int) step {
 
 // upstreamEnded handles the end of an upstream. held are bytes of a head that is not complete.
 func (c *conn) upstreamEnded(up *upstream, err error, held []byte) {
-	regular := errors.Is(err, io.EOF) && (up.tcp == nil || !tunnel.CutAfter(up.tcp, up.got))
+	if errors.Is(err, io.EOF) && up.tcp != nil && tunnel.CutAfter(up.tcp, up.got) { // a write took the error
+		err = syscall.ECONNRESET
+	}
+	regular := errors.Is(err, io.EOF)
 	c.mu.Lock()
 	up.ended, up.endedBy = true, err
 	x := &c.exchange
