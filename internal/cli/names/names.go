@@ -35,14 +35,14 @@ type Directory struct {
 	// local says that the user may list objects of the namespace only.
 	local bool
 	names map[netip.Addr]string // empty: several objects had the address
-	sent  map[netip.Addr]bool
+	sent  map[netip.Addr]string // by News
 	cut   bool
 	err   error
 }
 
 // New returns a Directory of the namespace and, if the user may list them, of all others.
 func New(from Source, namespace string) *Directory {
-	return &Directory{source: from, namespace: namespace, names: map[netip.Addr]string{}, sent: map[netip.Addr]bool{}}
+	return &Directory{source: from, namespace: namespace, names: map[netip.Addr]string{}, sent: map[netip.Addr]string{}}
 }
 
 // Existed reports whether an object had its addresses at the time of the capture.
@@ -64,11 +64,15 @@ func (d *Directory) Refresh(ctx context.Context, existed Existed) {
 
 func (d *Directory) pods(ctx context.Context, existed Existed) error {
 	return d.list(ctx, "pods", func(p *object) {
-		if p.Spec.HostNetwork || p.ended() || !existed(p.Metadata.CreationTimestamp, p.Metadata.UID) {
+		if p.Spec.HostNetwork || p.ended() {
 			return // the addresses are the node's, or may be another Pod's by now
 		}
+		add := d.add
+		if !existed(p.Metadata.CreationTimestamp, p.Metadata.UID) {
+			add = d.contest
+		}
 		for _, ip := range p.Status.PodIPs {
-			d.add(ip.IP, p.Metadata.Namespace+"/"+p.Metadata.Name)
+			add(ip.IP, p.Metadata.Namespace+"/"+p.Metadata.Name)
 		}
 	})
 }
@@ -79,11 +83,12 @@ func (o *object) ended() bool {
 
 func (d *Directory) services(ctx context.Context, existed Existed) error {
 	return d.list(ctx, "services", func(s *object) {
+		add := d.add
 		if !existed(s.Metadata.CreationTimestamp, s.Metadata.UID) {
-			return
+			add = d.contest
 		}
 		for _, ip := range s.Spec.ClusterIPs { // "None" is no address
-			d.add(ip, s.Metadata.Name+"."+s.Metadata.Namespace+".svc")
+			add(ip, s.Metadata.Name+"."+s.Metadata.Namespace+".svc")
 		}
 	})
 }
@@ -128,24 +133,43 @@ func (d *Directory) add(address, name string) {
 	d.names[a] = name
 }
 
-// Names returns all names, in the order of addresses; nil if there are none.
-func (d *Directory) Names() *pcapng.Names { return d.block(func(netip.Addr) bool { return true }) }
-
-// News returns the names that News has not returned yet; nil if there are none.
-func (d *Directory) News() *pcapng.Names {
-	return d.block(func(a netip.Addr) bool {
-		sent := d.sent[a]
-		d.sent[a] = true
-		return !sent
-	})
+// contest removes the name of an address if it is another one. The object of this name gets none itself, but has had the address.
+func (d *Directory) contest(address, name string) {
+	if a, err := netip.ParseAddr(address); err == nil {
+		if known, ok := d.names[a]; ok && known != name {
+			d.names[a] = ""
+		}
+	}
 }
 
-func (d *Directory) block(wanted func(netip.Addr) bool) *pcapng.Names {
+// Names returns all names, in the order of addresses; nil if there are none.
+func (d *Directory) Names() *pcapng.Names {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	n := &pcapng.Names{}
+	return block(d.names)
+}
+
+// News returns what has changed since News was last called, in the order of addresses; nil if nothing has. An address that several objects
+// have had, and that has a name in an earlier block, gets itself as its name.
+func (d *Directory) News() *pcapng.Names {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	news := map[netip.Addr]string{}
 	for a, name := range d.names {
-		if name != "" && wanted(a) {
+		if name == "" && d.sent[a] != "" {
+			name = a.String()
+		}
+		if name != d.sent[a] {
+			news[a], d.sent[a] = name, name
+		}
+	}
+	return block(news)
+}
+
+func block(names map[netip.Addr]string) *pcapng.Names {
+	n := &pcapng.Names{}
+	for a, name := range names {
+		if name != "" {
 			n.Records = append(n.Records, pcapng.Name{Address: a, Name: name})
 		}
 	}

@@ -105,8 +105,25 @@ func TestAddressOfTwoPods(t *testing.T) {
 	if diff := cmp.Diff([]string{"10.0.0.3 shop/db"}, shown(d.Names())); diff != "" {
 		t.Errorf("names (-want +got):\n%s", diff)
 	}
+	if diff := cmp.Diff([]string{"10.0.0.2 10.0.0.2"}, shown(d.News())); diff != "" {
+		t.Errorf("news (-want +got):\n%s", diff)
+	}
 	if news := d.News(); news != nil {
 		t.Errorf("news %v, want none", news)
+	}
+}
+
+// A Pod that gets no name, because it was created during a capture, takes the name from the address of the Pod before it.
+func TestAddressOfALaterPod(t *testing.T) {
+	c := &cluster{pods: []corev1.Pod{*pod("web-1", noon, "10.0.0.2")}, services: []corev1.Service{*service("web", "10.96.0.1")}}
+	d := New(c, "shop")
+	d.Refresh(t.Context(), always)
+	later := service("db", "10.96.0.1")
+	later.CreationTimestamp = metav1.NewTime(noon.Add(time.Minute))
+	c.pods[0], c.services[0] = *pod("job", noon.Add(time.Minute), "10.0.0.2", "10.0.0.3"), *later
+	d.Refresh(t.Context(), During(new(metav1.NewTime(noon)), new(metav1.NewTime(noon.Add(time.Hour))), nil, false))
+	if names := d.Names(); names != nil {
+		t.Errorf("names %v, want none", names)
 	}
 }
 
