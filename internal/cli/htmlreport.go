@@ -155,7 +155,11 @@ func (c *reportCommand) download(ctx context.Context, name, dir string) (path st
 	if r.Path == "" {
 		return "", outcome, fmt.Errorf("nothing was saved of %s, so there is nothing to report: %s", name, strings.Join(r.Problems, "; "))
 	}
-	return r.Path, htmlreport.Outcome{Known: true, Complete: r.Complete, Problems: r.Problems, Notes: r.Notes}, nil
+	outcome = htmlreport.Outcome{Known: true, Complete: r.Complete, Problems: r.Problems, Notes: r.Notes}
+	if r.Total.PacketCounts != nil {
+		outcome.Overwritten = r.Total.Overwritten
+	}
+	return r.Path, outcome, nil
 }
 
 // write writes the page to a new file beside the path, so that a page appears there only when it is whole.

@@ -22,6 +22,8 @@ type Outcome struct {
 	// Known says that the rest is set.
 	Known    bool
 	Complete bool
+	// Overwritten packets were in files of a ring that newer ones have replaced.
+	Overwritten int64
 	// Problems say what is missing, and Notes are other facts.
 	Problems, Notes []string
 }
@@ -100,8 +102,14 @@ func listed(all []string, few int) string {
 
 func (c *capturePage) verdict(o Outcome) Verdict {
 	v := Verdict{Level: LevelGood, Text: "Complete: the file has every packet that passed the filter."}
-	if o.Known && !o.Complete {
+	switch {
+	case !o.Known:
+		v = Verdict{Level: LevelPlain, Text: "The file shows no loss. Pods, interfaces, and packets that a ring has overwritten " +
+			"can be missing nevertheless: the summary of the capture says so."}
+	case !o.Complete:
 		v = Verdict{Level: LevelBad, Text: "Incomplete: packets are or may be missing."}
+	case o.Overwritten > 0:
+		v = Verdict{Level: LevelGood, Text: "Complete: the file has every packet that the ring of files still had at the end."}
 	}
 	v.Reasons = append(slices.Clone(o.Problems), o.Notes...)
 	if n := c.dropped(); n > 0 {

@@ -143,21 +143,25 @@ func TestQuietCapture(t *testing.T) {
 	f.Wait(time.Second)
 	f.Statistics(iface, traffic.Start, 0, 0)
 	p := page(t, file(t, filepath.Join(t.TempDir(), "quiet.pcapng"), f.Bytes()), Outcome{})
-	if p.Verdict.Level != LevelGood || p.Title != "quiet.pcapng" || len(p.Sections) != 4 || len(p.Findings) != 0 {
+	if p.Verdict.Level != LevelPlain || p.Title != "quiet.pcapng" || len(p.Sections) != 4 || len(p.Findings) != 0 {
 		t.Errorf("%+v", p)
 	}
 	text(t, p)
 }
 
 func TestVerdicts(t *testing.T) {
-	b, open := traffic.Shop(), traffic.New()
+	b, open, quiet := traffic.Shop(), traffic.New(), traffic.New()
 	open.Interface("eth0", "", 0)
+	quiet.Statistics(quiet.Interface("eth0", "shop/web, node n1", 0), traffic.Start, 0, 0)
 	tests := map[string]struct {
 		b       []byte
 		outcome Outcome
 		want    Level
-		reason  string
+		text    string // of the verdict or of a reason
 	}{
+		"a whole file":             {quiet.Bytes(), Outcome{}, LevelPlain, "The file shows no loss."},
+		"a whole capture":          {quiet.Bytes(), Outcome{Known: true, Complete: true}, LevelGood, "every packet that passed the filter"},
+		"a whole ring":             {quiet.Bytes(), Outcome{Known: true, Complete: true, Overwritten: 1}, LevelGood, "that the ring of files still had"},
 		"dropped":                  {b, Outcome{}, LevelWarning, "37 packets were dropped"},
 		"without statistics":       {open.Bytes(), Outcome{}, LevelWarning, "no closing statistics of 1 interface."},
 		"cut in a packet":          {b[:len(b)/2+1], Outcome{}, LevelBad, "was killed, or is still running"},
@@ -167,8 +171,8 @@ func TestVerdicts(t *testing.T) {
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
 			v := page(t, file(t, filepath.Join(t.TempDir(), "a.pcapng"), tc.b), tc.outcome).Verdict
-			if v.Level != tc.want || !strings.Contains(strings.Join(v.Reasons, "\n"), tc.reason) {
-				t.Errorf("%+v, want %s because %q", v, tc.want, tc.reason)
+			if v.Level != tc.want || !strings.Contains(v.Text+strings.Join(v.Reasons, "\n"), tc.text) {
+				t.Errorf("%+v, want %s with %q", v, tc.want, tc.text)
 			}
 		})
 	}
