@@ -217,6 +217,7 @@ func (h *Handler) awaitTaken(ctx context.Context, w http.ResponseWriter, err err
 		if h.extendDeadline(ctx, rc) == nil {
 			_ = rc.Flush() // fails only if the client has gone
 		}
+		defer func() { _ = h.extendDeadline(ctx, rc) }() // net/http writes the end of an answer without a length later
 	case !errors.Is(err, errBroken): // a small answer follows
 		return
 	}

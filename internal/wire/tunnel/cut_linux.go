@@ -17,7 +17,7 @@ func CutAfter(s syscall.Conn, n uint64) bool {
 	cut := false
 	err = raw.Control(func(fd uintptr) {
 		info, err := unix.GetsockoptTCPInfo(int(fd), unix.IPPROTO_TCP, unix.TCP_INFO)
-		cut = err == nil && info.State == unix.BPF_TCP_CLOSE && info.Bytes_received <= n
+		cut = err == nil && info.State == unix.BPF_TCP_CLOSE && info.Bytes_received == n
 	})
 	return err == nil && cut
 }
