@@ -172,6 +172,11 @@ func (s *session) noteUnnoticed() {
 // left and come back.
 func (s *session) listed() error {
 	s.noteUnnoticed()
+	for _, a := range s.rec.Skipped {
+		if a.Index > 0 && !s.links.Listed(a.Index) {
+			s.forgetSkipped(a.Index)
+		}
+	}
 	for _, src := range s.sources {
 		account := &src.iface.Account
 		if src.late {
@@ -403,7 +408,10 @@ func (s *session) noteEarlier(src *source, l *links.Link) {
 func isGone(err error) bool { return errors.Is(err, unix.ENODEV) || errors.Is(err, unix.ENXIO) }
 
 func (s *session) isSkipped(l *links.Link) bool {
-	return slices.ContainsFunc(s.rec.Skipped, func(a record.InterfaceAccount) bool { return a.Index == l.Index && a.Name == l.Name })
+	_, why := s.check(l) // a tap may have another hardware type by now
+	return slices.ContainsFunc(s.rec.Skipped, func(a record.InterfaceAccount) bool {
+		return a.Index == l.Index && a.Name == l.Name && (a.Gap || why != "")
+	})
 }
 
 // skip notes why an interface is not captured. gap says that packets were missed that belong into the file.

@@ -230,9 +230,14 @@ func takesTheSame(r, o *sondev1.InterceptRequest, in string, ref sondev1.TargetR
 }
 
 // normal returns a match in the form that it shares with all matches that mean the same: without upper case in the names of headers, with
-// the headers in one order, and with one value of require if there is one condition.
+// the headers in one order, each of them once, and with one value of require if there is one condition.
 func normal(m *sondev1.InterceptMatch) *sondev1.InterceptMatch {
 	c := m.DeepCopy()
+	for i := range c.Headers {
+		c.Headers[i].Name = strings.ToLower(c.Headers[i].Name)
+	}
+	slices.SortFunc(c.Headers, compareHeaders)
+	c.Headers = slices.CompactFunc(c.Headers, func(a, b sondev1.HeaderMatch) bool { return compareHeaders(a, b) == 0 })
 	conditions := len(c.Headers)
 	for _, t := range []*sondev1.TextMatch{c.Path, c.Method, c.ServerName} {
 		if t != nil {
@@ -242,9 +247,5 @@ func normal(m *sondev1.InterceptMatch) *sondev1.InterceptMatch {
 	if c.Require == "" || conditions == 1 {
 		c.Require = sondev1.MatchAll
 	}
-	for i := range c.Headers {
-		c.Headers[i].Name = strings.ToLower(c.Headers[i].Name)
-	}
-	slices.SortFunc(c.Headers, compareHeaders)
 	return c
 }
