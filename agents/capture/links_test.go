@@ -546,6 +546,9 @@ func TestSkippedInterfaceIsMadeAgain(t *testing.T) {
 	if s.isSkipped(odd) || !s.isSkipped(other) || len(s.rec.Skipped) != 2 {
 		t.Errorf("skipped: %+v, want the note of x, and that only y is skipped again", s.rec.Skipped)
 	}
+	if s.isSkipped(&links.Link{Index: 78, Name: "y", HardwareType: unix.ARPHRD_ETHER}) {
+		t.Error("y is skipped although it has become Ethernet")
+	}
 }
 
 // An interface that is gone keeps its place in the files and in the account. So they are bounded for a target that creates and

@@ -122,6 +122,10 @@ func TestCreate(t *testing.T) {
 			})},
 			code: webhooktest.Invalid, want: []string{"shop/hers has the same match"},
 		},
+		"the same condition twice": {
+			change:  changes{"match": changes{"require": "Any", "headers": []changes{{"name": "X-Dev", "exact": "alice"}, {"name": "x-dev", "exact": "alice"}}}},
+			objects: []client.Object{other(takes("X-Dev", "alice"))}, code: webhooktest.Invalid, want: []string{"shop/hers has the same match"},
+		},
 		"any of the same condition": {
 			change:  changes{"match": changes{"require": "Any", "headers": []changes{{"name": "X-Dev", "exact": "alice"}}}},
 			objects: []client.Object{other(takes("X-Dev", "alice"))}, code: webhooktest.Invalid, want: []string{"shop/hers has the same match"},
