@@ -40,7 +40,7 @@ const (
 // it.
 const maxExcess = 32 << 20
 
-// Sizes of copies. A quiet stream holds the small buffer only.
+// Sizes of copies. A stream that waits for bytes holds the small buffer only, at the price of one more short read for each burst.
 const (
 	smallBuffer = 2 << 10
 	largeBuffer = 64 << 10
@@ -228,7 +228,7 @@ func (st *stream) copyBack(w http.ResponseWriter, from io.Reader) error {
 		case err == nil && large == nil && n == len(buffer):
 			large = largeBuffers.Get().(*[largeBuffer]byte)
 			buffer = large[:]
-		case large != nil && (err != nil || n < smallBuffer):
+		case large != nil && (err != nil || n < len(buffer)):
 			largeBuffers.Put(large)
 			large, buffer = nil, small
 		}
