@@ -40,6 +40,26 @@ func servers() (app func(duplex), client func(string, duplex)) {
 	return httpServer("app", &recorder{}), func(id string, s duplex) { httpServer(id, &recorder{})(s) }
 }
 
+// TestOverlapWithoutMatch: of two routes without a match, the older one gets requests and other connections, and the other one counts them.
+func TestOverlapWithoutMatch(t *testing.T) {
+	app, client := servers()
+	older, newer := whole("old"), whole("new")
+	newer.Created = older.Created.Add(time.Second)
+	f := start(t, app, client, newer, older, byUser("cli", "alice"))
+	if got := f.ask(t, alice); got != "cli" {
+		t.Errorf("%s answers, want cli", got)
+	}
+	if got := f.ask(t, request("GET /")); got != "old" {
+		t.Errorf("%s answers, want old", got)
+	}
+	c := f.dial(t)
+	_, _ = c.Write([]byte{0, 1, 2}) // no HTTP
+	await(t, "the counters", func() bool {
+		r := f.newReport().Routes
+		return r["old"].Matched == 2 && r["new"].Matched == 0 && r["new"].Overlaps == 2 && r["cli"].Overlaps == 0
+	})
+}
+
 func TestReport(t *testing.T) {
 	app, client := servers()
 	all := whole("all")

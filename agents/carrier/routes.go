@@ -38,6 +38,8 @@ type portRoutes struct {
 	matching []*route
 	// rest takes what no match takes; nil if only matching requests are intercepted.
 	rest *route
+	// behind rest are other routes without a match: admission allows them if their requests name the Pod in different ways.
+	behind []*route
 	// all of them.
 	all  []*route
 	live bool
@@ -106,8 +108,10 @@ func (r *routing) add(to *route, port uint16) {
 	case to.match != nil:
 		p.matching = append(p.matching, to)
 		p.tls = p.tls || to.match.TLS()
-	case p.rest == nil: // admission allows one
+	case p.rest == nil:
 		p.rest = to
+	default:
+		p.behind = append(p.behind, to)
 	}
 }
 
@@ -134,7 +138,19 @@ func (p *portRoutes) choose(h *head) *route {
 	if h.probe {
 		return nil
 	}
-	return p.oldest(func(m *httpmatch.Matcher) bool { return m.Matches(&h.Request) })
+	r := p.oldest(func(m *httpmatch.Matcher) bool { return m.Matches(&h.Request) })
+	p.took(r)
+	return r
+}
+
+// took counts what a route takes for the routes that would take it, too, but for an older one.
+func (p *portRoutes) took(r *route) {
+	if r == nil || p.rest == nil || r.id != p.rest.id {
+		return
+	}
+	for _, other := range p.behind {
+		other.overlaps.Add(1)
+	}
 }
 
 // chooseServerName is choose for a TLS connection.
