@@ -20,6 +20,7 @@ import (
 	"github.com/sonde-operator/sonde/internal/operator/audit"
 	"github.com/sonde-operator/sonde/internal/operator/gone"
 	"github.com/sonde-operator/sonde/internal/operator/sweep"
+	"github.com/sonde-operator/sonde/internal/operator/target"
 	"github.com/sonde-operator/sonde/internal/wire/release"
 )
 
@@ -112,7 +113,7 @@ func (r *Reconciler) runsUnseen(ctx context.Context, o *observation) (bool, erro
 	if err != nil {
 		return false, gone.Ignore(err)
 	}
-	return !jobEnded(job), nil
+	return !target.JobEnded(job), nil
 }
 
 // nameTaken returns a plan that waits until the name of the next run's Secret and Job is free. A pass that could not create the Job has left the

@@ -19,6 +19,7 @@ import (
 	"github.com/sonde-operator/sonde/internal/operator/access"
 	"github.com/sonde-operator/sonde/internal/operator/pause"
 	"github.com/sonde-operator/sonde/internal/operator/stamp"
+	"github.com/sonde-operator/sonde/internal/operator/target"
 	"github.com/sonde-operator/sonde/internal/wire/release"
 )
 
@@ -118,7 +119,7 @@ func (r *Reconciler) observeJobs(ctx context.Context, o *observation) error {
 				job: job.DeepCopy(), number: number, generation: generation,
 				remedy: job.Annotations[annotationRemedy] == "true", retried: job.Annotations[annotationRetried],
 			})
-		case !jobEnded(job):
+		case !target.JobEnded(job):
 			o.stray = "Job " + job.Name + " has this Collector's label, but is none of its runs"
 		}
 	}
@@ -176,7 +177,7 @@ func (o *observation) unended() *run {
 
 // ended reports whether a run can write nothing any more: its Job makes no further Pod, and no Pod runs.
 func (r *run) ended() bool {
-	return jobEnded(r.job) && !slices.ContainsFunc(r.pods, func(p corev1.Pod) bool { return isRunning(&p) })
+	return target.JobEnded(r.job) && !slices.ContainsFunc(r.pods, func(p corev1.Pod) bool { return isRunning(&p) })
 }
 
 // started reports whether a container of the run has started.
@@ -188,10 +189,4 @@ func (r *run) started() bool {
 
 func isRunning(p *corev1.Pod) bool {
 	return p.Status.Phase != corev1.PodSucceeded && p.Status.Phase != corev1.PodFailed
-}
-
-func jobEnded(job *batchv1.Job) bool {
-	return slices.ContainsFunc(job.Status.Conditions, func(c batchv1.JobCondition) bool {
-		return (c.Type == batchv1.JobComplete || c.Type == batchv1.JobFailed) && c.Status == corev1.ConditionTrue
-	})
 }

@@ -12,6 +12,7 @@ import (
 
 	sondev1 "github.com/sonde-operator/sonde/api/v1alpha1"
 	"github.com/sonde-operator/sonde/internal/operator/gone"
+	"github.com/sonde-operator/sonde/internal/operator/target"
 )
 
 const (
@@ -176,7 +177,7 @@ func (r *Reconciler) runs(ctx context.Context, c types.UID, p *place) (bool, err
 		return false, nil
 	}
 	p.seen = true
-	return !jobEnded(job), nil
+	return !target.JobEnded(job), nil
 }
 
 // adoptJobs gives places to the Jobs of an earlier leader. Only the operator writes the status that names them.
@@ -193,7 +194,7 @@ func (r *Reconciler) adoptJobs(ctx context.Context) error {
 		}
 		job := &batchv1.Job{}
 		err := r.Own.Get(ctx, client.ObjectKey{Namespace: c.ReleaseNamespace(), Name: name}, job)
-		if gone.Is(err) || err == nil && (jobEnded(job) || job.Labels[sondev1.LabelUID] != string(c.UID)) {
+		if gone.Is(err) || err == nil && (target.JobEnded(job) || job.Labels[sondev1.LabelUID] != string(c.UID)) {
 			continue
 		}
 		if err != nil {

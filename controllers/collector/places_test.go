@@ -19,6 +19,7 @@ import (
 	sondev1 "github.com/sonde-operator/sonde/api/v1alpha1"
 	"github.com/sonde-operator/sonde/internal/operator/access"
 	"github.com/sonde-operator/sonde/internal/operator/stamp"
+	"github.com/sonde-operator/sonde/internal/operator/target"
 	"github.com/sonde-operator/sonde/internal/wire/release"
 )
 
@@ -86,7 +87,7 @@ func (w *world) fill(namespace string) (all []*sondev1.Collector) {
 // jobsIn returns how many Jobs of a namespace have not ended.
 func (w *world) jobsIn(namespace string) (n int) {
 	for _, job := range w.jobs() {
-		if job.Namespace == namespace && !jobEnded(&job) {
+		if job.Namespace == namespace && !target.JobEnded(&job) {
 			n++
 		}
 	}

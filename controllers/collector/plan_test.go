@@ -84,7 +84,7 @@ func TestPlan(t *testing.T) {
 		"stalled, changed":      {observed: []set{runs(newRun(1, reportText(t, release.Report{Outcome: release.Stalled, Reason: release.ReasonBadValues})))}, state: reconciling, reason: sondev1.ReasonReleasing, start: true},
 		"failed":                {observed: []set{runs(newRun(2, reportText(t, release.Report{Outcome: release.Retry, Reason: release.ReasonNotReady})))}, state: reconciling, reason: sondev1.ReasonRetrying, after: 10 * time.Second},
 		"no report":             {observed: []set{runs(newRun(2, "killed"))}, state: reconciling, reason: sondev1.ReasonRetrying, after: 10 * time.Second},
-		"failed, by a leader whose clock was ahead": {observed: []set{status(func(s *sondev1.CollectorStatus) { s.NextAttempt = new(metav1.NewTime(now.Add(24 * time.Hour))) })}, state: reconciling, reason: sondev1.ReasonReleasing, start: true},
+		"failed, clock ahead":   {observed: []set{status(func(s *sondev1.CollectorStatus) { s.NextAttempt = new(metav1.NewTime(now.Add(24 * time.Hour))) })}, state: reconciling, reason: sondev1.ReasonReleasing, start: true},
 		"failed, time has come": {observed: []set{status(func(s *sondev1.CollectorStatus) { s.NextAttempt = new(metav1.NewTime(now)) })}, state: reconciling, reason: sondev1.ReasonReleasing, start: true},
 		"not admitted":          {observed: []set{func(o *observation) { o.refused = "no stamp" }}, state: stalled, reason: sondev1.ReasonNotAdmitted},
 		"suspended":             {observed: []set{func(o *observation) { o.collector.Spec.Suspend = true }}, state: held, reason: sondev1.ReasonSuspended},

@@ -14,6 +14,7 @@ import (
 
 	sondev1 "github.com/sonde-operator/sonde/api/v1alpha1"
 	"github.com/sonde-operator/sonde/internal/operator/pause"
+	"github.com/sonde-operator/sonde/internal/operator/target"
 	"github.com/sonde-operator/sonde/internal/wire/release"
 )
 
@@ -38,7 +39,7 @@ func (w *world) endJob(job *batchv1.Job) []string {
 func (w *world) runningJob(namespace string) *batchv1.Job {
 	w.t.Helper()
 	for _, job := range w.jobs() {
-		if job.Namespace == namespace && !jobEnded(&job) {
+		if job.Namespace == namespace && !target.JobEnded(&job) {
 			return &job
 		}
 	}
