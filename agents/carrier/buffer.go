@@ -41,6 +41,8 @@ type buffer struct {
 	r, w  int
 	small *[smallBuffer]byte
 	large *[largeBuffer]byte
+	// head: the large buffer was taken for a long head. It goes back when all of the head was written.
+	head bool
 	// full: the last read has filled the buffer, so that more is to come.
 	full bool
 }
@@ -66,7 +68,7 @@ func (b *buffer) fill(from io.Reader) error {
 
 func (b *buffer) makeRoom() {
 	if b.r == b.w {
-		if b.large != nil && b.w > 0 && b.w < smallBuffer { // the last read was short: give the memory back
+		if b.large != nil && b.w > 0 && (b.head || b.w < smallBuffer) { // the last read was short: give the memory back
 			b.free()
 		}
 		b.r, b.w = 0, 0
@@ -83,7 +85,7 @@ func (b *buffer) makeRoom() {
 		if large := takeLarge(maxLarge); large != nil {
 			b.w = copy(large[:], b.b[b.r:b.w])
 			b.release()
-			b.large, b.b = large, large[:]
+			b.large, b.b, b.head = large, large[:], true
 		}
 	}
 }
@@ -114,7 +116,7 @@ func (b *buffer) release() {
 		largeBuffers.Put(b.large)
 		largeInUse.Add(-1)
 	}
-	b.small, b.large, b.b = nil, nil, nil
+	b.small, b.large, b.b, b.head = nil, nil, nil, false
 }
 
 // free gives the memory back. The buffer is empty after it, and can be used again.

@@ -114,6 +114,12 @@ func TestIdleBuffers(t *testing.T) {
 		}
 	}
 	await(t, "the return of the buffers", func() bool { return largeInUse.Load() == 0 })
+	post := strings.Replace(strings.Replace(long, "GET", "POST", 1), "\r\n", "\r\nContent-Length: 10\r\n", 1)
+	for range maxLarge { // they wait for their bodies
+		_, _ = io.WriteString(f.dial(t), post)
+	}
+	f.awaitAnswer(t, long, "cli")
+	await(t, "the return of the buffers", func() bool { return largeInUse.Load() == 0 })
 	grown := make([]buffer, maxLarge)
 	for i := range grown {
 		grown[i].full = true

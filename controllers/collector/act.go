@@ -71,7 +71,7 @@ func (r *Reconciler) run(ctx context.Context, o *observation, p plan, anchor *co
 	if err := r.Create(ctx, secret, fieldOwner); err != nil {
 		leave()
 		if apierrors.IsAlreadyExists(err) {
-			return r.nameTaken(ctx, o, secret)
+			return r.nameTaken(ctx, o, p, secret)
 		}
 		return r.refusedWrite(o, fmt.Errorf("create Secret %s: %w", secret.Name, err))
 	}
@@ -82,7 +82,7 @@ func (r *Reconciler) run(ctx context.Context, o *observation, p plan, anchor *co
 			leave()
 		}
 		if apierrors.IsAlreadyExists(err) {
-			return r.nameTaken(ctx, o, secret)
+			return r.nameTaken(ctx, o, p, secret)
 		}
 		return r.refusedWrite(o, fmt.Errorf("create Job %s: %w", job.Name, err))
 	}
@@ -116,24 +116,29 @@ func (r *Reconciler) runsUnseen(ctx context.Context, o *observation) (bool, erro
 	return !target.JobEnded(job), nil
 }
 
-// nameTaken returns a plan that waits until the name of the next run's Secret and Job is free. A pass that could not create the Job has left the
-// Secret, which may hold an older spec: it is deleted. If the operator's own Job is there, the cache lags behind. But users can hold both names,
-// the Secret's by a finalizer.
-func (r *Reconciler) nameTaken(ctx context.Context, o *observation, secret *corev1.Secret) (plan, error) {
-	p := plan{state: reconciling, reason: sondev1.ReasonReleasing, after: o.growing(anchorDelay)}
-	job := &batchv1.Job{}
+// nameTaken returns a plan that waits until the name of the next run's Secret and Job is free, instead of p. A pass that could not create the
+// Job has left the Secret, which may hold an older spec: it is deleted. If the Job is the next run, the cache lags behind. But users can hold
+// both names, the Secret's by a finalizer.
+func (r *Reconciler) nameTaken(ctx context.Context, o *observation, p plan, secret *corev1.Secret) (plan, error) {
+	job, why := &batchv1.Job{}, ""
 	err := r.Live.Get(ctx, client.ObjectKeyFromObject(secret), job)
 	switch {
 	case gone.Is(err):
 		err = gone.Ignore(r.Delete(ctx, secret))
-		p.message = "Secret " + secret.Name + " of an earlier attempt is being deleted: if it stays, remove its finalizers"
-	case err == nil && job.Labels[sondev1.LabelKind] == sondev1.CollectorKind && job.Labels[sondev1.LabelUID] == string(o.collector.UID):
+		why = "Secret " + secret.Name + " of an earlier attempt is being deleted: if it stays, remove its finalizers"
+	case err == nil && isOf(o.collector, job):
 		err = apierrors.NewConflict(batchv1.Resource("jobs"), job.Name, errors.New("another pass follows"))
 	case err == nil:
-		p.message = "Job " + job.Name + " is not of the operator, and has the name of the next attempt: delete it"
+		why = "Job " + job.Name + " is not of the operator, and has the name of the next attempt: delete it"
 	}
 	if err != nil {
 		return plan{}, fmt.Errorf("free the name %s: %w", secret.Name, err)
+	}
+	p.start = false
+	if p.state == reconciling {
+		p.message, p.after = why, o.growing(anchorDelay)
+	} else {
+		p.message, p.after = p.message+"; the next look at its objects waits: "+why, maxClosedDelay
 	}
 	return p, nil
 }

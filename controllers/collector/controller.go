@@ -161,7 +161,7 @@ func (r *Reconciler) pass(ctx context.Context, c *sondev1.Collector) (plan, erro
 		r.recordEvents(before, c)
 		if ended := o.reported; ended != nil {
 			last := o.last()
-			if last.generation != c.Generation { // of an earlier spec, whose requester ReleaseStarted names
+			if last.generation != c.Generation || last.retried != c.Status.Retried { // another user may have asked for it: ReleaseStarted says who
 				o.requester = access.Requester{}
 			}
 			o.audit(ctx, "Read a report of Helm", audit.ReleaseEnded, "job", last.job.Name, "generation", last.generation, "remedy", last.remedy,

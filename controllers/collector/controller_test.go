@@ -610,14 +610,17 @@ func TestLeftSecretIsReplaced(t *testing.T) {
 // TestNameOfTheNextRun: users hold the name of the next Job. The status says how, and the Collector is not looked at more and more often.
 func TestNameOfTheNextRun(t *testing.T) {
 	meta := metav1.ObjectMeta{Namespace: "acme", Name: runName(newCollector(), 1)}
-	held := meta
+	held, ended := meta, &batchv1.Job{ObjectMeta: meta}
+	ended.Labels = map[string]string{sondev1.LabelKind: sondev1.CollectorKind, sondev1.LabelUID: string(newCollector().UID)}
+	ended.Status.Conditions = []batchv1.JobCondition{{Type: batchv1.JobComplete, Status: corev1.ConditionTrue}}
 	held.Finalizers = []string{"example.com/hold"}
 	for name, tc := range map[string]struct {
 		holder client.Object
 		text   string
 	}{
-		"a Job":    {&batchv1.Job{ObjectMeta: meta}, "Job " + meta.Name + " is not of the operator"},
-		"a Secret": {&corev1.Secret{ObjectMeta: held}, "Secret " + meta.Name + " of an earlier attempt is being deleted: if it stays, remove its finalizers"},
+		"an ended Job with the labels": {ended, "Job " + meta.Name + " is not of the operator"},
+		"a Job":                        {&batchv1.Job{ObjectMeta: meta}, "Job " + meta.Name + " is not of the operator"},
+		"a Secret":                     {&corev1.Secret{ObjectMeta: held}, "Secret " + meta.Name + " of an earlier attempt is being deleted: if it stays, remove its finalizers"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			c := newCollector()

@@ -111,20 +111,33 @@ func (r *Reconciler) observeJobs(ctx context.Context, o *observation) error {
 		if job.Labels[sondev1.LabelUID] != string(o.collector.UID) {
 			continue
 		}
-		number, ok := runNumber(o.collector, job)
-		generation, err := strconv.ParseInt(job.Annotations[annotationGeneration], 10, 64)
+		one, ok := runOf(o.collector, job)
 		switch {
-		case ok && err == nil:
-			o.runs = append(o.runs, run{
-				job: job.DeepCopy(), number: number, generation: generation,
-				remedy: job.Annotations[annotationRemedy] == "true", retried: job.Annotations[annotationRetried],
-			})
+		case ok:
+			one.job = job.DeepCopy()
+			o.runs = append(o.runs, one)
 		case !target.JobEnded(job):
 			o.stray = "Job " + job.Name + " has this Collector's label, but is none of its runs"
 		}
 	}
 	slices.SortFunc(o.runs, func(a, b run) int { return cmp.Compare(a.number, b.number) })
 	return nil
+}
+
+// isOf reports whether a Job of the API server is a run of a Collector. The cache has those with the labels only.
+func isOf(c *sondev1.Collector, job *batchv1.Job) bool {
+	_, ok := runOf(c, job)
+	return ok && job.Labels[sondev1.LabelKind] == sondev1.CollectorKind && job.Labels[sondev1.LabelUID] == string(c.UID)
+}
+
+// runOf returns the run of a Job with a Collector's labels, or false if it is none.
+func runOf(c *sondev1.Collector, job *batchv1.Job) (run, bool) {
+	number, ok := runNumber(c, job)
+	generation, err := strconv.ParseInt(job.Annotations[annotationGeneration], 10, 64)
+	return run{
+		job: job, number: number, generation: generation,
+		remedy: job.Annotations[annotationRemedy] == "true", retried: job.Annotations[annotationRetried],
+	}, ok && err == nil
 }
 
 // runNumber returns the number of a Collector's run. Users can write Jobs with its labels and any number, so a run also has the name of its

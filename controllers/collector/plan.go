@@ -141,7 +141,7 @@ func (o *observation) growing(least time.Duration) time.Duration {
 	if c == nil || c.Status != metav1.ConditionTrue {
 		return least
 	}
-	return min(max(o.now.Sub(c.LastTransitionTime.Time)/4, least), maxClosedDelay)
+	return min(max(o.now.Sub(c.LastTransitionTime.Time).Abs()/4, least), maxClosedDelay) // negative if an earlier leader's clock was ahead
 }
 
 // slowStart is how long a Pod may take to start before the status says so.

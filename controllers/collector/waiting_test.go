@@ -233,7 +233,7 @@ func TestDriftWaits(t *testing.T) {
 func TestGrowingDelay(t *testing.T) {
 	o := &observation{collector: newCollector(), now: now}
 	for _, tc := range []struct{ since, want time.Duration }{
-		{0, strayDelay}, {time.Minute, 15 * time.Second}, {time.Hour, maxClosedDelay},
+		{0, strayDelay}, {-24 * time.Hour, maxClosedDelay}, {time.Minute, 15 * time.Second}, {time.Hour, maxClosedDelay},
 	} {
 		o.now = now
 		o.collector.Status.Conditions = nil

@@ -45,8 +45,20 @@ func New(from Source, namespace string) *Directory {
 	return &Directory{source: from, namespace: namespace, names: map[netip.Addr]string{}, sent: map[netip.Addr]string{}}
 }
 
-// Existed reports whether an object had its addresses at the time of the capture.
-type Existed func(created time.Time, uid string) bool
+// Existence of an object during a capture.
+type Existence int
+
+const (
+	// Absent: it did not exist, so its addresses were others'.
+	Absent Existence = iota
+	// Partly: it had its addresses for a part of the capture, and others may have had them before. It gets no name, and they get none.
+	Partly
+	// Present: it had its addresses.
+	Present
+)
+
+// Existed says whether an object existed during the capture.
+type Existed func(created time.Time, uid string) Existence
 
 // Refresh adds the Pods and Services that exist now and existed then. An error leaves the names as they are: see Note.
 func (d *Directory) Refresh(ctx context.Context, existed Existed) {
@@ -67,12 +79,9 @@ func (d *Directory) pods(ctx context.Context, existed Existed) error {
 		if p.Spec.HostNetwork || p.ended() {
 			return // the addresses are the node's, or may be another Pod's by now
 		}
-		add := d.add
-		if !existed(p.Metadata.CreationTimestamp, p.Metadata.UID) {
-			add = d.contest
-		}
+		existence := existed(p.Metadata.CreationTimestamp, p.Metadata.UID)
 		for _, ip := range p.Status.PodIPs {
-			add(ip.IP, p.Metadata.Namespace+"/"+p.Metadata.Name)
+			d.add(existence, ip.IP, p.Metadata.Namespace+"/"+p.Metadata.Name)
 		}
 	})
 }
@@ -83,12 +92,9 @@ func (o *object) ended() bool {
 
 func (d *Directory) services(ctx context.Context, existed Existed) error {
 	return d.list(ctx, "services", func(s *object) {
-		add := d.add
-		if !existed(s.Metadata.CreationTimestamp, s.Metadata.UID) {
-			add = d.contest
-		}
+		existence := existed(s.Metadata.CreationTimestamp, s.Metadata.UID)
 		for _, ip := range s.Spec.ClusterIPs { // "None" is no address
-			add(ip, s.Metadata.Name+"."+s.Metadata.Namespace+".svc")
+			d.add(existence, ip, s.Metadata.Name+"."+s.Metadata.Namespace+".svc")
 		}
 	})
 }
@@ -122,23 +128,16 @@ func (d *Directory) list(ctx context.Context, resource string, each func(*object
 }
 
 // add adds a name. An address that has had another one gets none, because a packet does not say when it was whose.
-func (d *Directory) add(address, name string) {
+func (d *Directory) add(e Existence, address, name string) {
 	a, err := netip.ParseAddr(address)
-	if err != nil {
+	if err != nil || e == Absent {
 		return
 	}
-	if known, ok := d.names[a]; ok && known != name {
-		name = ""
-	}
-	d.names[a] = name
-}
-
-// contest removes the name of an address if it is another one. The object of this name gets none itself, but has had the address.
-func (d *Directory) contest(address, name string) {
-	if a, err := netip.ParseAddr(address); err == nil {
-		if known, ok := d.names[a]; ok && known != name {
-			d.names[a] = ""
-		}
+	switch known, ok := d.names[a]; {
+	case ok && known != name:
+		d.names[a] = ""
+	case e == Present:
+		d.names[a] = name
 	}
 }
 
@@ -196,17 +195,17 @@ func (d *Directory) Note() string {
 	return ""
 }
 
-// During returns an Existed for a capture that began at start and has ended at end; a zero end means that it runs. It holds for Pods that
-// the capture names by their UIDs, and for objects from before its start. For objects that were created meanwhile it holds only if live:
-// the Directory is refreshed again and again, and so notices an address that changes hands.
+// During returns an Existed for a capture that began at start and has ended at end; a zero end means that it runs. Present are the Pods that
+// the capture names by their UIDs, and objects from before its start. If live, those that were created meanwhile are, too: the Directory is
+// refreshed again and again, and so notices an address that changes hands.
 func During(start, end *metav1.Time, uids []string, live bool) Existed {
-	return func(created time.Time, uid string) bool {
+	return func(created time.Time, uid string) Existence {
 		switch {
 		case !end.IsZero() && created.After(end.Time):
-			return false
-		case live, slices.Contains(uids, uid):
-			return true
+			return Absent
+		case live, slices.Contains(uids, uid), start.IsZero(), !created.After(start.Time):
+			return Present
 		}
-		return start.IsZero() || !created.After(start.Time)
+		return Partly
 	}
 }

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"runtime"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -61,7 +62,7 @@ func (f sourceFunc) List(context.Context, string, string, string) (io.ReadCloser
 }
 
 // always is an Existed.
-func always(time.Time, string) bool { return true }
+func always(time.Time, string) Existence { return Present }
 
 // shown returns names as ADDRESS NAME.
 func shown(n *pcapng.Names) []string {
@@ -124,6 +125,15 @@ func TestAddressOfALaterPod(t *testing.T) {
 	d.Refresh(t.Context(), During(new(metav1.NewTime(noon)), new(metav1.NewTime(noon.Add(time.Hour))), nil, false))
 	if names := d.Names(); names != nil {
 		t.Errorf("names %v, want none", names)
+	}
+	// One that was created after the capture takes none.
+	d = New(c, "shop")
+	c.pods[0] = *pod("web-1", noon, "10.0.0.2")
+	d.Refresh(t.Context(), always)
+	c.pods[0] = *pod("job", noon.Add(time.Minute), "10.0.0.2")
+	d.Refresh(t.Context(), During(new(metav1.NewTime(noon)), new(metav1.NewTime(noon.Add(time.Second))), nil, false))
+	if want := []string{"10.0.0.2 shop/web-1"}; !slices.Contains(shown(d.Names()), want[0]) {
+		t.Errorf("names %v, want %v", shown(d.Names()), want)
 	}
 }
 
@@ -196,14 +206,14 @@ func TestDuring(t *testing.T) {
 		created int
 		uid     string
 		live    bool
-		want    bool
+		want    Existence
 	}{
-		"before":              {created: -1, want: true},
-		"meanwhile":           {created: 1, want: false},
-		"meanwhile, captured": {created: 1, uid: "web-1", want: true},
-		"meanwhile, live":     {created: 1, live: true, want: true},
-		"after":               {created: 3, live: true, want: false},
-		"after, captured":     {created: 3, uid: "web-1", want: false},
+		"before":              {created: -1, want: Present},
+		"meanwhile":           {created: 1, want: Partly},
+		"meanwhile, captured": {created: 1, uid: "web-1", want: Present},
+		"meanwhile, live":     {created: 1, live: true, want: Present},
+		"after":               {created: 3, live: true, want: Absent},
+		"after, captured":     {created: 3, uid: "web-1", want: Absent},
 	} {
 		t.Run(name, func(t *testing.T) {
 			if got := During(at(0), at(2), []string{"web-1"}, tc.live)(at(tc.created).Time, tc.uid); got != tc.want {
@@ -211,7 +221,7 @@ func TestDuring(t *testing.T) {
 			}
 		})
 	}
-	if !During(at(0), nil, nil, true)(at(9).Time, "") {
+	if During(at(0), nil, nil, true)(at(9).Time, "") != Present {
 		t.Error("a capture that runs has no end")
 	}
 }
