@@ -51,7 +51,7 @@ func TestTraceAsJSONLines(t *testing.T) {
 	t.Chdir(t.TempDir())
 	s := runningTrace(t)
 	r := start(t, s, nil, "trace", "deploy/web", "-o", "json")
-	r.out.await(t, `{"pod":"web-1","time":"1970-01-01T00:00:03`)
+	r.out.await(t, `{"pod":"web-1","podUid":"u1","time":"1970-01-01T00:00:03`)
 	s.later("traces/web-x7k2p", s.twoPods(v1alpha1.PhaseCompleted))
 	r.await(t, report.ExitOK)
 	got := lines(t, []byte(r.out.String()))

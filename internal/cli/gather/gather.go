@@ -1,8 +1,10 @@
 package gather
 
 import (
+	"bytes"
 	"context"
 	"fmt"
+	"strconv"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
@@ -20,8 +22,10 @@ import (
 )
 
 const (
-	// maxLog is how much of the end of a log is kept, in bytes.
-	maxLog = 8 << 20
+	// maxLog is how much of the end of a log is kept, in bytes, and maxLines in lines.
+	maxLog, maxLines = 8 << 20, 50_000
+	// cutNote is the first line of a log whose beginning is not kept.
+	cutNote = "[only the end of this log is here]\n"
 	// pageSize limits one response of the API server.
 	pageSize = 500
 )
@@ -230,8 +234,8 @@ func (g *Gatherer) logs(ctx context.Context, pods []unstructured.Unstructured) e
 
 func (g *Gatherer) log(ctx context.Context, pod, container string, previous bool) error {
 	b, err := g.raw.Get().AbsPath("/api/v1/namespaces", g.namespace, "pods", pod, "log").
-		Param("container", container).Param("previous", fmt.Sprint(previous)).Param("tailLines", "50000").DoRaw(ctx)
-	if err != nil && previous {
+		Param("container", container).Param("previous", fmt.Sprint(previous)).Param("tailLines", strconv.Itoa(maxLines)).DoRaw(ctx)
+	if previous && (apierrors.IsBadRequest(err) || apierrors.IsNotFound(err)) {
 		return nil // a container that was never restarted has no previous log
 	}
 	if err != nil {
@@ -242,6 +246,10 @@ func (g *Gatherer) log(ctx context.Context, pod, container string, previous bool
 	if previous {
 		name += ".previous"
 	}
+	whole := len(b) <= maxLog && bytes.Count(b, []byte("\n")) < maxLines
 	b = text(b) // before it is truncated: the rest of a secret would not be recognized
-	return g.to.Put(name+".log", b[max(0, len(b)-maxLog):])
+	if !whole {
+		b = append([]byte(cutNote), b[max(0, len(b)-maxLog+len(cutNote)):]...)
+	}
+	return g.to.Put(name+".log", b)
 }

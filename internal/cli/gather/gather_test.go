@@ -212,7 +212,7 @@ func TestMissingAPIs(t *testing.T) {
 
 // A log is redacted before it is truncated: here its last maxLog bytes begin in the middle of a token.
 func TestTruncatedLogHasNoSecret(t *testing.T) {
-	end := strings.Repeat("x", maxLog-len(jwt)/2)
+	end := strings.Repeat("x", maxLog-len(cutNote)-len(jwt)/2)
 	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		_, _ = io.WriteString(w, "Bearer "+jwt+" "+end)
 	}))
@@ -226,7 +226,7 @@ func TestTruncatedLogHasNoSecret(t *testing.T) {
 		t.Fatal(err)
 	}
 	log := files(t, dir)["logs/sonde-manager-1/manager.log"]
-	if len(log) > maxLog || !strings.HasSuffix(log, end) {
+	if len(log) > maxLog || !strings.HasPrefix(log, cutNote) || !strings.HasSuffix(log, end) {
 		t.Errorf("%d bytes, want at most %d, and the log's end", len(log), maxLog)
 	}
 	if cut := strings.TrimSuffix(log, end); strings.Contains(cut, jwt[len(jwt)-8:]) {

@@ -56,7 +56,7 @@ type capturePage struct {
 
 // dropped counts the packets that the file's statistics report as dropped.
 func (c *capturePage) dropped() uint64 {
-	var n uint64
+	n := c.OtherDropped
 	for _, i := range c.Interfaces {
 		n += i.Dropped
 	}
@@ -122,7 +122,7 @@ func (c *capturePage) verdict(o Outcome) Verdict {
 		v.lower(LevelBad, "Incomplete: the file ends within a packet.")
 		v.Reasons = append(v.Reasons, "The writer of the file was killed, or is still running.")
 	}
-	open := 0
+	open := c.OtherOpen
 	for _, i := range c.Interfaces {
 		if !i.Ended {
 			open++

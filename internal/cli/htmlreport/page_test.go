@@ -256,6 +256,16 @@ func TestDirectory(t *testing.T) {
 	}
 }
 
+// TestCutFileInADirectory: the page of merged files says that one of them ends within a packet.
+func TestCutFileInADirectory(t *testing.T) {
+	dir, b := t.TempDir(), traffic.Shop()
+	file(t, filepath.Join(dir, "a.pcapng"), b)
+	file(t, filepath.Join(dir, "b.pcapng"), b[:len(b)/2+1])
+	if v := page(t, dir, Outcome{}).Verdict; v.Level != LevelBad || !strings.Contains(v.Text, "ends within a packet") {
+		t.Errorf("%+v", v)
+	}
+}
+
 func TestRefusedFiles(t *testing.T) {
 	dir := t.TempDir()
 	mixed, empty := filepath.Join(dir, "mixed"), filepath.Join(dir, "empty")

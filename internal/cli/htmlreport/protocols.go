@@ -99,6 +99,9 @@ func (c *capturePage) dns() Section {
 		},
 		Omitted: omitted(len(lookups)-maxRows, "name", "names"),
 	}
+	if d.Other > 0 {
+		names.Omitted += fmt.Sprintf(" %s of further names were only counted.", plural(d.Other, "query", "queries"))
+	}
 	for _, l := range lookups[:min(maxRows, len(lookups))] {
 		names.Rows = append(names.Rows, []Cell{
 			textCell(l.Name), textCell(l.Type), countCell(l.Queries), alarmCell(l.Failed(), LevelWarning), countCell(l.Repeated),

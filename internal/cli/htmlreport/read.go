@@ -136,10 +136,15 @@ func isPcap(r *bufio.Reader) bool {
 
 func (in *input) capture(ctx context.Context, name string, outcome Outcome) (*Page, error) {
 	var r io.Reader = in.readers[0]
+	cut := false // written before the end of the merged stream is seen
 	if len(in.readers) > 1 {
 		merged, w := io.Pipe()
 		defer merged.Close()
-		go func() { w.CloseWithError(mergeInto(w, in.readers)) }()
+		go func() {
+			truncated, err := mergeInto(w, in.readers)
+			cut = truncated
+			w.CloseWithError(err)
+		}()
 		r = merged
 	}
 	s, err := packetview.Read(cancellable{ctx, r})
@@ -149,17 +154,18 @@ func (in *input) capture(ctx context.Context, name string, outcome Outcome) (*Pa
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", name, err)
 	}
+	s.Truncated = s.Truncated || cut
 	return CapturePage(name, s, outcome), nil
 }
 
-func mergeInto(w io.Writer, readers []*bufio.Reader) error {
+func mergeInto(w io.Writer, readers []*bufio.Reader) (truncated bool, err error) {
 	sources := make([]io.Reader, len(readers))
 	for i, r := range readers {
 		sources[i] = r
 	}
 	// The order of packets matters over short times only, so the buffers may be smaller than a merged file needs.
-	_, err := pcapng.Merge(w, sources, pcapng.MergeOptions{MaxBuffered: 128 << 20 / (2 * len(sources))})
-	return err
+	result, err := pcapng.Merge(w, sources, pcapng.MergeOptions{MaxBuffered: 128 << 20 / (2 * len(sources))})
+	return len(result.Truncated) > 0, err
 }
 
 // cancellable ends a read when its context ends.

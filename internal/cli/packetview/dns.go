@@ -62,9 +62,8 @@ type queryKey struct {
 }
 
 type query struct {
-	at       uint64
-	lookup   *Lookup // nil beyond the limit
-	answered bool
+	at     uint64
+	lookup *Lookup // nil beyond the limit
 }
 
 func newDNS() DNS {
@@ -98,7 +97,7 @@ func (d *DNS) message(f *flow, b []byte, at uint64) {
 
 func (d *DNS) query(k queryKey, question dnsmessage.Question, at uint64) {
 	lookup := d.lookup(question)
-	if before, ok := d.find(k); ok && !before.answered && at-before.at < repeatedWithin {
+	if before, ok := d.find(k); ok && at-before.at < repeatedWithin {
 		d.Repeated++
 		if lookup != nil {
 			lookup.Repeated++
@@ -139,9 +138,6 @@ func (d *DNS) forget(k queryKey) {
 // expire counts the queries that have no response.
 func (d *DNS) expire(all map[queryKey]query) {
 	for _, q := range all {
-		if q.answered {
-			continue
-		}
 		d.Unanswered++
 		if q.lookup != nil {
 			q.lookup.Unanswered++
@@ -159,15 +155,11 @@ func (d *DNS) response(k queryKey, h *dnsmessage.Header, at uint64) {
 	d.Responses++
 	d.Codes[code]++
 	q, ok := d.find(k)
-	if !ok || q.answered {
+	if !ok {
 		return
 	}
-	q.answered = true
-	if _, young := d.pending[k]; young {
-		d.pending[k] = q
-	} else {
-		d.older[k] = q
-	}
+	delete(d.pending, k)
+	delete(d.older, k)
 	took := time.Duration(at - q.at)
 	d.Took.add(took)
 	if q.lookup != nil {

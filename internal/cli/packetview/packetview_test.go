@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
 	"golang.org/x/net/dns/dnsmessage"
 
 	"github.com/sonde-operator/sonde/internal/cli/conversations"
@@ -76,11 +77,37 @@ func TestInterfaces(t *testing.T) {
 		{Pod: "shop/web", Node: "n1", Name: "eth0", Ended: true, Dropped: 7, Start: traffic.Start, End: traffic.Start.Add(2 * time.Second)},
 		{Name: "eth1", Description: "Intel E810"},
 	}
-	if diff := cmp.Diff(want, s.Interfaces); diff != "" {
+	if diff := cmp.Diff(want, s.Interfaces, cmpopts.IgnoreUnexported(Interface{})); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
 	if len(s.Comments) != 2 || s.Application != "sonde test" || !s.First.IsZero() || s.Truncated {
 		t.Errorf("comments %q of %q, first %v, truncated %t", s.Comments, s.Application, s.First, s.Truncated)
+	}
+}
+
+// TestManyInterfaces: what interfaces beyond the limit have dropped is counted, and so are those without statistics.
+func TestManyInterfaces(t *testing.T) {
+	f := traffic.New()
+	for range maxInterfaces + 2 {
+		f.Interface("eth0", "", 0)
+	}
+	f.Statistics(maxInterfaces, traffic.Start, 100, 7)
+	s := read(t, f.Bytes())
+	if len(s.Interfaces) != maxInterfaces || s.OtherInterfaces != 2 || s.OtherDropped != 7 || s.OtherOpen != 1 {
+		t.Errorf("%d interfaces and %d others, which dropped %d packets, and %d of them have no statistics; want 2, 7 and 1",
+			len(s.Interfaces), s.OtherInterfaces, s.OtherDropped, s.OtherOpen)
+	}
+}
+
+// TestPacketsAfterTheStatistics: of a ring of files whose last one has no statistics, the drops of the earlier ones are known, and no more.
+func TestPacketsAfterTheStatistics(t *testing.T) {
+	f := traffic.New()
+	iface := f.Interface("eth0", "", 0)
+	f.Statistics(iface, traffic.Start, 100, 7)
+	f.Wait(time.Second)
+	f.UDP(iface, 0, netip.MustParseAddrPort("10.0.0.1:1"), netip.MustParseAddrPort("10.0.0.2:2"), nil)
+	if i := read(t, f.Bytes()).Interfaces[0]; i.Ended || i.Dropped != 7 {
+		t.Errorf("ended %t, %d packets dropped; want 7 dropped before the last file", i.Ended, i.Dropped)
 	}
 }
 
@@ -249,6 +276,19 @@ func TestDNSIsBounded(t *testing.T) {
 	if d.Queries != count || d.Unanswered != count || d.Lookups[LookupKey{"a.example.", "A"}].Unanswered != count {
 		t.Errorf("%d queries, %d without a response, want %d", d.Queries, d.Unanswered, count)
 	}
+	// Answered queries take no room of those that wait.
+	d = newDNS()
+	d.message(f, traffic.Query(1, "slow.example.", dnsmessage.TypeA), 0)
+	for i := range count {
+		id := uint16(2 + i%(1<<15))
+		d.message(f, traffic.Query(id, "a.example.", dnsmessage.TypeA), uint64(i))
+		d.message(f, traffic.Answer(id, "a.example.", dnsmessage.TypeA, dnsmessage.RCodeSuccess), uint64(i))
+	}
+	d.message(f, traffic.Answer(1, "slow.example.", dnsmessage.TypeA, dnsmessage.RCodeSuccess), count)
+	if d.end(); d.Queries != count+1 || d.Unanswered != 0 {
+		t.Errorf("%d queries, %d without a response, want %d and none", d.Queries, d.Unanswered, count+1)
+	}
+	d = newDNS()
 	d.message(f, []byte("not a message"), 1)
 	if d.Responses != 0 {
 		t.Error("a response was read from what is none")

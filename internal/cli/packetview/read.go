@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 	"time"
 
@@ -54,6 +55,7 @@ type analysis struct {
 	counter     *conversations.Counter
 	flows       map[*conversations.Conversation]*flow
 	interfaces  map[*pcapng.Interface]*Interface
+	others      []*Interface // beyond maxInterfaces
 	first, last uint64
 	summary     *Summary
 }
@@ -85,6 +87,8 @@ func (a *analysis) section(s *pcapng.Section) {
 func (a *analysis) describe(i *pcapng.Interface) {
 	if len(a.summary.Interfaces) >= maxInterfaces {
 		a.summary.OtherInterfaces++
+		a.interfaces[i] = &Interface{} // for its statistics
+		a.others = append(a.others, a.interfaces[i])
 		return
 	}
 	pod := conversations.PodOf(i)
@@ -129,6 +133,7 @@ func (a *analysis) packet(p *pcapng.Packet) {
 	if i := a.interfaces[iface]; i != nil {
 		i.Captured.Packets++
 		i.Captured.Bytes += int64(p.Length)
+		i.latest = max(i.latest, p.Time)
 	}
 	if a.counter.Total.Packets == 0 || p.Time < a.first {
 		a.first = p.Time
@@ -232,6 +237,18 @@ func (a *analysis) count(f *flow, s *segment, v verdict) {
 func (a *analysis) end() *Summary {
 	s := a.summary
 	s.Total, s.Other = a.counter.Total, a.counter.Other
+	for _, i := range slices.Concat(s.Interfaces, a.others) {
+		// The statistics may be those of earlier files of a ring. The last file has none if its writer was killed.
+		if !i.End.IsZero() && stamp(i.latest).After(i.End) {
+			i.Ended = false
+		}
+	}
+	for _, i := range a.others {
+		s.OtherDropped += i.Dropped
+		if !i.Ended {
+			s.OtherOpen++
+		}
+	}
 	if s.Total.Packets > 0 {
 		s.First, s.Last = time.Unix(0, int64(a.first)).UTC(), time.Unix(0, int64(a.last)).UTC()
 	}

@@ -34,6 +34,9 @@ type Summary struct {
 	// Interfaces in the order of the file. OtherInterfaces counts those beyond the limit.
 	Interfaces      []*Interface
 	OtherInterfaces int
+	// OtherDropped packets are missing from those, and OtherOpen of them have no statistics.
+	OtherDropped uint64
+	OtherOpen    int
 	// Total counts all packets, Other those of conversations beyond the limit.
 	Total, Other conversations.Count
 	// First and Last packet by time; zero without any.
@@ -63,6 +66,8 @@ type Interface struct {
 	Ended      bool
 	Dropped    uint64
 	Start, End time.Time
+
+	latest uint64 // time of its latest packet
 }
 
 // Conversation is the traffic between two endpoints, with what TCP tells about it.

@@ -126,15 +126,15 @@ func (t *Tail) showPod(ctx context.Context, pod podstreams.Pod) error {
 	go func() {
 		_ = w.CloseWithError(t.o.Stream(ctx, pod.UID, pod.File, !t.o.JSON, w)) // nil makes it io.EOF
 	}()
-	err := traceview.Read(ctx, []*traceview.Source{traceview.NewSource(pod.Name, r)}, sink{t, pod.Name})
+	err := traceview.Read(ctx, []*traceview.Source{traceview.NewSource(pod.Name, r)}, sink{t, pod.Name, pod.UID})
 	_ = r.CloseWithError(err)
 	return err
 }
 
 // sink receives the lines of one Pod.
 type sink struct {
-	t   *Tail
-	pod string
+	t        *Tail
+	pod, uid string
 }
 
 // Line queues a line for printing, or omits it.
@@ -174,7 +174,7 @@ func (s sink) named(line *tracefmt.Line) []byte {
 	if line.Header != nil {
 		b = append(slices.Clone(line.Raw), '\n')
 	} else {
-		b = tracefmt.AppendWithPod(nil, line.Raw, s.pod, "")
+		b = tracefmt.AppendWithPod(nil, line.Raw, s.pod, s.uid)
 	}
 	if s.t.o.Terminal {
 		b = table.AppendPrintableJSON(nil, b)

@@ -165,7 +165,7 @@ func TestJSON(t *testing.T) {
 	}()
 	go close(s.gate)
 	shown, err := tail.Finish(t.Context())
-	want := fmt.Sprintf(head, "web-1") + strings.Repeat(`{"pod":"web-1",`+fmt.Sprintf(line, 1)[1:], events)
+	want := fmt.Sprintf(head, "web-1") + strings.Repeat(`{"pod":"web-1","podUid":"web-1",`+fmt.Sprintf(line, 1)[1:], events)
 	if shown != events || err != nil || s.String() != want || p.newest {
 		t.Errorf("%d events are shown, %v; the text is as it should be: %t", shown, err, s.String() == want)
 	}

@@ -38,7 +38,30 @@ func (f *Filter) Keeps(pod string, r *tracefmt.Record) bool {
 }
 
 func (f *Filter) hasCall(name string) bool {
-	return slices.Contains(f.Calls, name) || slices.Contains(f.Calls, strings.TrimPrefix(name, "io_uring_"))
+	return slices.Contains(f.Calls, name) || slices.Contains(f.Calls, strings.TrimPrefix(name, uringPrefix)) || slices.Contains(f.Calls, sameCall(name))
+}
+
+// uringPrefix begins the name of an io_uring's operation.
+const uringPrefix = "io_uring_"
+
+// sameCall returns the system call that does the same as an operation of an io_uring, and the name of any other call.
+func sameCall(name string) string {
+	op, ok := strings.CutPrefix(name, uringPrefix)
+	if !ok {
+		return name
+	}
+	for _, variant := range []string{"_fixed", "_multishot", "_zc"} {
+		op = strings.TrimSuffix(op, variant)
+	}
+	switch op {
+	case "send":
+		return "sendto"
+	case "recv":
+		return "recvfrom"
+	case "accept":
+		return "accept4"
+	}
+	return op
 }
 
 func (f *Filter) hasPod(name string) bool {

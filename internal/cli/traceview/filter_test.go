@@ -56,6 +56,26 @@ func TestFilter(t *testing.T) {
 	}
 }
 
+// TestSameCall: an operation of an io_uring counts like the call that does the same.
+func TestSameCall(t *testing.T) {
+	for name, want := range map[string]string{
+		"read": "read", "io_uring_read": "read", "io_uring_read_fixed": "read", "io_uring_readv_fixed": "readv", "io_uring_read_multishot": "read",
+		"io_uring_send_zc": "sendto", "io_uring_sendmsg_zc": "sendmsg", "io_uring_recv": "recvfrom", "io_uring_accept": "accept4",
+	} {
+		if got := sameCall(name); got != want {
+			t.Errorf("%s does the same as %s, want %s", name, got, want)
+		}
+	}
+	if f := (&Filter{Calls: []string{"sendto"}}); !f.hasCall("io_uring_send") || f.hasCall("io_uring_recv") {
+		t.Error("sendto does not select io_uring_send alone")
+	}
+	files := fileTable{files: map[string]*fileCount{}}
+	files.add(&tracefmt.Record{Call: "io_uring_write_fixed", Path: []byte("/data"), HasRet: true, Ret: 4096})
+	if got := files.files["/data"]; got.written != 4096 || got.read != 0 {
+		t.Errorf("%+v, want 4096 bytes written", got)
+	}
+}
+
 // filtered sums up the events that a filter keeps.
 type filtered struct {
 	Filter

@@ -80,7 +80,7 @@ type fileTable struct {
 	other uint64
 }
 
-// Calls whose result is a number of bytes read from their path, or written to it.
+// Calls whose result is a number of bytes read from their path, or written to it, as sameCall names them.
 var (
 	reads  = nameSet("read", "pread64", "readv", "preadv", "preadv2", "splice", "copy_file_range", "recvfrom", "recvmsg")
 	writes = nameSet("write", "pwrite64", "writev", "pwritev", "pwritev2", "sendfile", "sendto", "sendmsg")
@@ -112,9 +112,9 @@ func (t *fileTable) add(r *tracefmt.Record) {
 	f.time += max(r.Took, 0)
 	if r.Ret > 0 {
 		switch {
-		case reads[r.Call]:
+		case reads[sameCall(r.Call)]:
 			f.read += uint64(r.Ret)
-		case writes[r.Call]:
+		case writes[sameCall(r.Call)]:
 			f.written += uint64(r.Ret)
 		}
 	}
