@@ -122,7 +122,7 @@ func (a *attempt) bring(ctx context.Context) release.Report {
 func (a *attempt) upToDate(ctx context.Context, in *input, history []*helmrelease.Release) release.Report {
 	earlier, last := history[:len(history)-1], history[len(history)-1]
 	if a.request.Drift == "" {
-		return a.success(release.ReasonUpToDate, "the release is as the spec says, and its objects were ready when it was made", earlier)
+		return a.success(release.ReasonUpToDate, wereReady, earlier)
 	}
 	drifted, err := a.drifted(last)
 	if err != nil {
@@ -130,7 +130,7 @@ func (a *attempt) upToDate(ctx context.Context, in *input, history []*helmreleas
 	}
 	switch blocked := drifted.blocked(); {
 	case blocked+len(drifted.repairable) == 0:
-		return a.success(release.ReasonUpToDate, asSpec, earlier)
+		return a.success(release.ReasonUpToDate, wereReady, earlier) // a look compares objects, and reads no status
 	case blocked > 0 || a.request.Drift == release.DriftWarn: // a failed revision would end all further repairs
 		return release.Report{Outcome: release.Ready, Reason: release.ReasonDrifted, Message: drifted.warning(a.request.Drift)}
 	}
@@ -148,8 +148,11 @@ func isUpToDate(last *helmrelease.Release, in *input) bool {
 	return last.Info.Status == common.StatusDeployed && last.Info.RollbackRevision == 0 && last.Labels[labelInput] == in.hash
 }
 
-// asSpec is the message of a release that nothing had changed.
-const asSpec = "the release is as the spec says, and its objects are ready"
+// asSpec is the message of a release that was just made, and wereReady of one that was only looked at.
+const (
+	asSpec    = "the release is as the spec says, and its objects are ready"
+	wereReady = "the release is as the spec says, and its objects were ready when it was made"
+)
 
 // success is the report of a release that is as requested. Objects of earlier revisions that could not be deleted change nothing of that.
 func (a *attempt) success(reason, message string, earlier []*helmrelease.Release) release.Report {

@@ -74,6 +74,8 @@ type Reconciler struct {
 	Watchdog *health.Watchdog
 
 	deleted deletedCollectors
+	// sweptTo is the namespace of the last orphan that the sweep has looked at. Of the goroutine that sweeps.
+	sweptTo string
 	places  places
 	// enqueue adds a request to the controller's queue.
 	enqueue func(reconcile.Request)

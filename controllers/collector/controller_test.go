@@ -397,13 +397,17 @@ func TestRetryWhileAJobRuns(t *testing.T) {
 	if err := w.Update(t.Context(), c); err != nil {
 		t.Fatal(err)
 	}
-	for _, n := range []int{2, 1} { // a Job that has ended is deleted when the next one has
+	for _, after := range []struct {
+		jobs   int // one that has ended is deleted when the next one has
+		ready  metav1.ConditionStatus
+		reason string
+	}{{2, "False", sondev1.ReasonReleasing}, {1, "True", sondev1.ReasonUpToDate}} {
 		w.pass()
 		newest, _ := w.request()
 		w.end(newest, release.Report{Outcome: release.Ready, Revision: 1})
-		want(t, w.pass(), sondev1.ConditionReady, "True", sondev1.ReasonUpToDate)
-		if got := len(w.jobs()); got != n {
-			t.Fatalf("%d Jobs, want %d", got, n)
+		want(t, w.pass(), sondev1.ConditionReady, after.ready, after.reason)
+		if got := len(w.jobs()); got != after.jobs {
+			t.Fatalf("%d Jobs, want %d", got, after.jobs)
 		}
 	}
 	w.quiet("after the retry")

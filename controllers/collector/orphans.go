@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"sync"
@@ -35,7 +36,7 @@ const (
 	orphanInterval = 10 * time.Minute
 	orphanTimeout  = 5 * time.Minute
 	// maxOrphans of one namespace, and maxAllOrphans of all, are looked at in one sweep. Users can write Jobs that look like a Collector's,
-	// and each takes a request. The cache lists Jobs in a random order, so each has its turn.
+	// and each takes a request. The cache lists Jobs in a random order, so each has its turn (takeTurns).
 	maxOrphans    = 16
 	maxAllOrphans = 256
 	// maxDeleted Collectors are recorded, at up to 1 KiB each. The sweep finds the releases of others.
@@ -184,8 +185,7 @@ func (r *Reconciler) orphans(ctx context.Context) ([]orphan, error) {
 	if err := r.Own.List(ctx, &jobs, client.UnsafeDisableDeepCopy); err != nil {
 		return nil, fmt.Errorf("list Jobs: %w", err)
 	}
-	var found []orphan
-	known, here := map[orphan]bool{}, map[string]int{}
+	known, in := map[orphan]bool{}, map[string][]orphan{} // by namespace
 	for i := range jobs.Items {
 		job := &jobs.Items[i]
 		if exists[job.Labels[sondev1.LabelUID]] || !job.DeletionTimestamp.IsZero() {
@@ -193,15 +193,34 @@ func (r *Reconciler) orphans(ctx context.Context) ([]orphan, error) {
 		}
 		for _, owner := range job.OwnerReferences {
 			o := orphan{client.ObjectKey{Namespace: job.Namespace, Name: owner.Name}, owner.UID}
-			if !isAnchor(owner) || known[o] || here[job.Namespace] == maxOrphans || len(found) == maxAllOrphans {
+			if !isAnchor(owner) || known[o] || len(in[job.Namespace]) == maxOrphans {
 				continue
 			}
 			known[o] = true
-			here[job.Namespace]++
-			found = append(found, o)
+			in[job.Namespace] = append(in[job.Namespace], o)
 		}
 	}
-	return found, nil
+	return r.takeTurns(in), nil
+}
+
+// takeTurns returns up to maxAllOrphans, of each namespace in turn. It begins behind the namespace of the last one that it returned before, so
+// that no number of Jobs in others keeps a namespace from its turn.
+func (r *Reconciler) takeTurns(in map[string][]orphan) (found []orphan) {
+	namespaces := slices.Sorted(maps.Keys(in))
+	begin, after := slices.BinarySearch(namespaces, r.sweptTo)
+	if after {
+		begin++
+	}
+	for round := range maxOrphans {
+		for i := range namespaces {
+			own := in[namespaces[(begin+i)%len(namespaces)]]
+			if round < len(own) && len(found) < maxAllOrphans {
+				found = append(found, own[round])
+				r.sweptTo = own[round].Namespace
+			}
+		}
+	}
+	return found
 }
 
 // isAnchor reports whether an owner may be an anchor. The API server does not check the names of owners.

@@ -260,3 +260,35 @@ func TestForgedOwnersWakeNobody(t *testing.T) {
 		}
 	}
 }
+
+// TestOrphansTakeTurns: whatever other namespaces have, each has a turn within few sweeps, and those with little in the first ones.
+func TestOrphansTakeTurns(t *testing.T) {
+	const namespaces = 2*maxAllOrphans + 10
+	in := map[string][]orphan{}
+	for i := range namespaces {
+		name := fmt.Sprintf("eve-%03d", i)
+		for j := range maxOrphans {
+			in[name] = append(in[name], orphan{client.ObjectKey{Namespace: name, Name: fmt.Sprint(j)}, "u"})
+		}
+	}
+	r, seen := &Reconciler{}, map[string]bool{}
+	for sweep := range 3 {
+		found := r.takeTurns(in)
+		if len(found) != maxAllOrphans {
+			t.Errorf("sweep %d has %d orphans, want %d", sweep, len(found), maxAllOrphans)
+		}
+		for _, o := range found {
+			seen[o.Namespace] = true
+		}
+	}
+	if len(seen) != namespaces {
+		t.Errorf("%d of %d namespaces had a turn in three sweeps", len(seen), namespaces)
+	}
+	few := map[string][]orphan{"a": in["eve-000"], "b": in["eve-001"][:1]}
+	if found := r.takeTurns(few); len(found) != maxOrphans+1 {
+		t.Errorf("%d orphans of two namespaces, want %d", len(found), maxOrphans+1)
+	}
+	if found := r.takeTurns(nil); len(found) != 0 {
+		t.Errorf("%d orphans of none", len(found))
+	}
+}

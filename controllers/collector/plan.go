@@ -87,6 +87,9 @@ func (o *observation) released() plan {
 		p.queued, p.after = true, queuedDelay
 	default:
 		p.start, p.after = true, 0
+		if o.collector.Status.Checked == nil { // a user has asked for an attempt, which may upgrade
+			p.state, p.reason, p.message = reconciling, sondev1.ReasonReleasing, "a Job runs Helm"
+		}
 	}
 	return p
 }
@@ -152,7 +155,7 @@ func (o *observation) busy() (plan, bool) {
 	p := plan{state: reconciling, reason: sondev1.ReasonReleasing}
 	current := o.unended()
 	switch {
-	case current != nil && current.generation == o.collector.Generation && o.collector.Status.ReleasedGeneration == current.generation:
+	case current != nil && current.generation == o.collector.Generation && o.collector.Status.ReleasedGeneration == current.generation && o.collector.Status.Checked != nil:
 		p = o.ready() // the Job only looks
 		p.after = 0
 	case current != nil:

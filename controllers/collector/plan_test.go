@@ -105,7 +105,7 @@ func TestPlan(t *testing.T) {
 		},
 		"asked for": {
 			observed: []set{released, func(o *observation) { o.collector.Annotations = map[string]string{sondev1.AnnotationRetry: "now"} }},
-			state:    ready, reason: sondev1.ReasonUpToDate, start: true,
+			state:    reconciling, reason: sondev1.ReasonReleasing, start: true,
 		},
 		"the last Job is gone": {
 			observed: []set{released, func(o *observation) { o.runs = nil }}, state: ready, reason: sondev1.ReasonUpToDate, start: true,
@@ -129,7 +129,7 @@ func TestPlan(t *testing.T) {
 				func(o *observation) { o.collector.Annotations = map[string]string{sondev1.AnnotationRetry: "now"} },
 				runs(newRun(2, reportText(t, release.Report{Outcome: release.Ready, Reason: sondev1.ReasonReleased, Revision: 1}))),
 			},
-			state: ready, reason: sondev1.ReasonUpToDate, start: true,
+			state: reconciling, reason: sondev1.ReasonReleasing, start: true,
 		},
 		"a Job that was asked for": {
 			observed: []set{
@@ -172,8 +172,14 @@ func TestPlan(t *testing.T) {
 			o.runs, o.collector.Status.ReportedJob = []run{newRun(2, "read before")}, "job-1"
 		}}, state: ready, reason: sondev1.ReasonUpToDate, after: 2 * time.Minute},
 		"drift is looked for": {
-			observed: []set{status(func(s *sondev1.CollectorStatus) { s.ReleasedGeneration = 2 }), func(o *observation) { o.collector.Spec.Drift = sondev1.DriftWarn }, runs(newRun(2, ""))},
-			state:    ready, reason: sondev1.ReasonUpToDate,
+			observed: []set{status(func(s *sondev1.CollectorStatus) {
+				s.ReleasedGeneration, s.Checked = 2, new(metav1.NewTime(now.Add(-time.Hour)))
+			}), func(o *observation) { o.collector.Spec.Drift = sondev1.DriftWarn }, runs(newRun(2, ""))},
+			state: ready, reason: sondev1.ReasonUpToDate,
+		},
+		"an attempt that was asked for": {
+			observed: []set{status(func(s *sondev1.CollectorStatus) { s.ReleasedGeneration = 2 }), runs(newRun(2, ""))},
+			state:    reconciling, reason: sondev1.ReasonReleasing,
 		},
 		"drifted": {
 			observed: []set{runs(newRun(2, reportText(t, release.Report{Outcome: release.Ready, Reason: release.ReasonDrifted}))), func(o *observation) { o.collector.Spec.Drift = sondev1.DriftWarn }},

@@ -143,7 +143,7 @@ func (o *observation) recordLook(r *release.Report) {
 	s := &o.collector.Status
 	s.Attempts++
 	s.NextAttempt = o.next(r.Uncounted)
-	if !r.Uncounted || r.Reason == release.ReasonLockLost { // Helm may have been half way, and the report does not know
+	if !r.Uncounted || r.Reason == release.ReasonLockLost || r.Reason == release.ReasonReleaserFailed { // Helm may have been half way
 		o.set(sondev1.ConditionReleased, metav1.ConditionFalse, r.Reason, r.Message)
 	}
 }
