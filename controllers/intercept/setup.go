@@ -18,6 +18,7 @@ import (
 	sondev1 "github.com/sonde-operator/sonde/api/v1alpha1"
 	"github.com/sonde-operator/sonde/internal/agentjob"
 	"github.com/sonde-operator/sonde/internal/operator/slim"
+	"github.com/sonde-operator/sonde/internal/operator/target"
 )
 
 // everything is the one key of the queue.
@@ -48,16 +49,9 @@ func (r *Reconciler) SetupWithManager(mgr ctrl.Manager) error {
 // targetChanged wakes for Pods in namespaces that have a target.
 func (r *Reconciler) targetChanged(ctx context.Context, pod client.Object) []reconcile.Request {
 	var list sondev1.InterceptRequestList
-	if err := r.List(ctx, &list, client.UnsafeDisableDeepCopy); err != nil {
+	in := client.MatchingFields{target.IndexTargetNamespace: pod.GetNamespace()}
+	if err := r.List(ctx, &list, in, client.Limit(1), client.UnsafeDisableDeepCopy); err != nil || len(list.Items) > 0 {
 		return everything
-	}
-	for i := range list.Items {
-		if list.Items[i].Ended() {
-			continue
-		}
-		if namespace, _ := list.Items[i].AgentTarget(); namespace == pod.GetNamespace() {
-			return everything
-		}
 	}
 	return nil
 }

@@ -120,6 +120,10 @@ type podSpec struct {
 
 type container struct {
 	Name string `json:"name"`
+	// Ports are declared; the webhook of InterceptRequests compares them.
+	Ports []struct {
+		ContainerPort int32 `json:"containerPort"`
+	} `json:"ports,omitempty"`
 }
 
 type keptList struct {

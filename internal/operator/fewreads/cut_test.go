@@ -124,7 +124,7 @@ func pod(spec corev1.PodSpec) *corev1.Pod {
 func usual() corev1.PodSpec {
 	return corev1.PodSpec{
 		NodeName: "node-a", HostNetwork: true, HostPID: true, RuntimeClassName: new("kata"), ServiceAccountName: "web", SchedulerName: "other",
-		Containers: []corev1.Container{{Name: "web", Image: "web:1"}}, InitContainers: []corev1.Container{{Name: "sonde-gate"}},
+		Containers: []corev1.Container{{Name: "web", Image: "web:1", Ports: []corev1.ContainerPort{{Name: "http", ContainerPort: 8080}}}}, InitContainers: []corev1.Container{{Name: "sonde-gate"}},
 		EphemeralContainers: []corev1.EphemeralContainer{{EphemeralContainerCommon: corev1.EphemeralContainerCommon{Name: "debug"}}},
 	}
 }
@@ -139,6 +139,7 @@ func TestCutKeepsWhatIsRead(t *testing.T) {
 		}
 		for _, c := range []struct{ whole, cut any }{
 			{whole.Spec.Containers[0].Name, got.Spec.Containers[0].Name},
+			{whole.Spec.Containers[0].Ports[0].ContainerPort, got.Spec.Containers[0].Ports[0].ContainerPort},
 			{whole.Spec.InitContainers[0].Name, got.Spec.InitContainers[0].Name},
 			{whole.Spec.EphemeralContainers[0].Name, got.Spec.EphemeralContainers[0].Name},
 			{whole.Spec.ServiceAccountName, got.Spec.ServiceAccountName},

@@ -76,6 +76,7 @@ var Indexes = slices.Concat(captureIndexes(), []Index{
 	{&sondev1.ResultAccess{}, IndexTokenHash, tokenHash},
 	{&sondev1.ResultAccess{}, IndexAccessTo, accessTo},
 	{&sondev1.ResultAccess{}, IndexAccessTarget, accessTarget},
+	{&sondev1.InterceptRequest{}, IndexTargetNamespace, interceptIn},
 })
 
 func captureIndexes() []Index {
@@ -94,6 +95,16 @@ func IndexFields(ctx context.Context, indexer client.FieldIndexer) error {
 		}
 	}
 	return nil
+}
+
+// interceptIn has no value for a request that has ended: no pass looks at it.
+func interceptIn(o client.Object) []string {
+	q, ok := o.(*sondev1.InterceptRequest)
+	if !ok || q.Ended() {
+		return nil
+	}
+	namespace, _ := q.AgentTarget()
+	return []string{namespace}
 }
 
 func ownerUID(o client.Object) []string {

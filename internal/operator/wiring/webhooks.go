@@ -34,7 +34,6 @@ func (m *manager) addWebhooks(_ context.Context, mgr ctrl.Manager) error {
 	quota := &capture.Quota{
 		Cache: mgr.GetClient(), Unfinished: m.Ceilings.UnfinishedPerNamespace, Existing: m.Ceilings.ExistingPerNamespace, Clock: clock.RealClock{},
 	}
-	live := fewreads.New(m.live, m.Agent.Namespace, webhookReads)
 	// A flood of captures must not delay the Pods of others, so these have bounds of their own.
 	m.intake, m.podIntake = admission.NewIntake(), admission.NewPodIntake()
 	m.podReads = fewreads.New(m.live, m.Agent.Namespace, podWebhookReads)
@@ -48,12 +47,12 @@ func (m *manager) addWebhooks(_ context.Context, mgr ctrl.Manager) error {
 	} {
 		admission.Register(server, w.path, secret, m.intake.Hook(&webhook.Admission{Handler: &capture.Handler{
 			Kind: w.kind, Checks: w.checks,
-			Live: live, Cache: mgr.GetClient(), Reviews: reviews, Key: m.key, OperatorNamespace: m.Agent.Namespace, Clock: clock.RealClock{}, Ceilings: m.Ceilings,
+			Live: m.asked, Cache: mgr.GetClient(), Reviews: reviews, Key: m.key, OperatorNamespace: m.Agent.Namespace, Clock: clock.RealClock{}, Ceilings: m.Ceilings,
 			Quota: quota,
 		}}, nil))
 	}
 	admission.Register(server, webhookpath.ResultAccess, secret, m.intake.Hook(&webhook.Admission{Handler: &resultaccess.Handler{
-		Live: live, Cache: mgr.GetClient(), Reviews: reviews, Key: m.key, Clock: clock.RealClock{},
+		Live: m.asked, Cache: mgr.GetClient(), Reviews: reviews, Key: m.key, Clock: clock.RealClock{},
 	}}, nil))
 	for _, w := range []struct {
 		path     string
