@@ -62,6 +62,7 @@ func (c *conn) first(p *portRoutes) bool {
 		// If the app speaks first, respond pins the connection to it.
 		return c.useApp() != nil
 	case errors.Is(err, os.ErrDeadlineExceeded):
+		p.countBehind()
 		c.pin(rest)
 	case !errors.Is(err, io.EOF):
 		c.close(true)
@@ -108,10 +109,12 @@ func (c *conn) notHTTP1() {
 	rest := p.liveRest()
 	switch {
 	case rest != nil && bytes.HasPrefix(c.in.bytes(), []byte(prefaceLine)):
+		p.countBehind()
 		c.firstHTTP2(rest)
 	case p.tls && c.in.bytes()[0] == recordHandshake:
 		c.firstTLS(p)
 	default:
+		p.countBehind()
 		c.pin(rest)
 	}
 }

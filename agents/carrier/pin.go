@@ -12,7 +12,6 @@ const appTimeout = 10 * time.Second
 
 // pin sends all bytes of the connection to a route's client, or to the app.
 func (c *conn) pin(r *route) {
-	c.routes().took(r)
 	if r != nil {
 		if up, _ := c.useClient(r, true); up != nil {
 			r.matched.Add(1)

@@ -118,6 +118,10 @@ func TestIdleBuffers(t *testing.T) {
 	for range maxLarge { // they wait for their bodies
 		_, _ = io.WriteString(f.dial(t), post)
 	}
+	toApp := strings.Replace(strings.Replace(post, "alice", "eve", 1), "Content-Length: 10\r\n", "Content-Length: 70000\r\n", 1)
+	for range maxLarge {
+		_, _ = io.WriteString(f.dial(t), toApp)
+	}
 	f.awaitAnswer(t, long, "cli")
 	await(t, "the return of the buffers", func() bool { return largeInUse.Load() == 0 })
 	grown := make([]buffer, maxLarge)
@@ -140,9 +144,9 @@ func TestPinnedHeadIsForgotten(t *testing.T) {
 	if got := readAnswer(t, d); got != "app" {
 		t.Fatalf("%s answers, want app", got)
 	}
-	f.Carrier.mu.Lock()
-	defer f.Carrier.mu.Unlock()
-	for c := range f.Carrier.conns {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for c := range f.conns {
 		if c.head.Path != "" {
 			t.Errorf("the connection keeps %d bytes of its head", len(c.head.Path))
 		}

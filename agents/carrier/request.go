@@ -164,6 +164,7 @@ func (c *conn) sendBody(up *upstream, rest *body) bool {
 func (c *conn) readBody(up *upstream, rest *body) bool {
 	var err error
 	if rest.kind == sized && rest.left > largeBuffer && up.tcp != nil && !c.exchange.expects {
+		c.in.rest() // the kernel copies the rest, which may take long
 		var n int64
 		n, err = splice(up.tcp, c.down, rest.left)
 		rest.left -= n

@@ -4,9 +4,6 @@ import (
 	"bytes"
 	"errors"
 	"io"
-	"syscall"
-
-	"github.com/sonde-operator/sonde/internal/wire/tunnel"
 )
 
 // step is what to do after some bytes of an upstream.
@@ -176,6 +173,7 @@ func (c *conn) relayBody(up *upstream, out *buffer, skip int) step {
 		return stop
 	}
 	if b.kind == sized && b.left > largeBuffer && up.tcp != nil {
+		out.rest() // the kernel copies the rest, which may take long
 		n, err := splice(c.down, up.tcp, b.left)
 		b.left -= n
 		up.got += uint64(n)
@@ -224,9 +222,7 @@ func (c *conn) write(out *buffer, n int) step {
 
 // upstreamEnded handles the end of an upstream. held are bytes of a head that is not complete.
 func (c *conn) upstreamEnded(up *upstream, err error, held []byte) {
-	if errors.Is(err, io.EOF) && up.tcp != nil && tunnel.CutAfter(up.tcp, up.got) { // a write took the error
-		err = syscall.ECONNRESET
-	}
+	err = up.endError(err)
 	regular := errors.Is(err, io.EOF)
 	c.mu.Lock()
 	up.ended, up.endedBy = true, err

@@ -138,19 +138,7 @@ func (p *portRoutes) choose(h *head) *route {
 	if h.probe {
 		return nil
 	}
-	r := p.oldest(func(m *httpmatch.Matcher) bool { return m.Matches(&h.Request) })
-	p.took(r)
-	return r
-}
-
-// took counts what a route takes for the routes that would take it, too, but for an older one.
-func (p *portRoutes) took(r *route) {
-	if r == nil || p.rest == nil || r.id != p.rest.id {
-		return
-	}
-	for _, other := range p.behind {
-		other.overlaps.Add(1)
-	}
+	return p.oldest(func(m *httpmatch.Matcher) bool { return m.Matches(&h.Request) })
 }
 
 // chooseServerName is choose for a TLS connection.
@@ -171,12 +159,20 @@ func (p *portRoutes) oldest(holds func(*httpmatch.Matcher) bool) *route {
 		}
 	}
 	if chosen == nil {
+		p.countBehind()
 		chosen = p.rest
 	}
 	if chosen == nil || !chosen.live {
 		return nil
 	}
 	return chosen
+}
+
+// countBehind counts, for the routes behind rest, a request or connection that rest takes.
+func (p *portRoutes) countBehind() {
+	for _, r := range p.behind {
+		r.overlaps.Add(1)
+	}
 }
 
 // liveRest returns the route without a match, if its client is connected.

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"io"
 	"net"
+	"syscall"
 	"time"
 
 	"github.com/sonde-operator/sonde/internal/wire/memory"
@@ -32,6 +33,14 @@ type upstream struct {
 }
 
 func (u *upstream) app() bool { return u.route == nil }
+
+// endError returns the error of a read that has ended, which a write may have taken.
+func (u *upstream) endError(err error) error {
+	if errors.Is(err, io.EOF) && u.tcp != nil && tunnel.CutAfter(u.tcp, u.got) {
+		return syscall.ECONNRESET
+	}
+	return err
+}
 
 // Close ends both directions. To the app it looks like a regular end.
 func (u *upstream) Close() error {

@@ -153,15 +153,15 @@ func fromRepository(ctx context.Context, c release.Chart) ([]*archive.BufferedFi
 func find(text []byte, base *url.URL, c release.Chart) (where *url.URL, digest string, err error) {
 	var index repo.IndexFile
 	if err := yaml.Unmarshal(text, &index); err != nil {
-		return nil, "", &problem{reason: release.ReasonChartInvalid, text: fmt.Sprintf("%sindex.yaml is no index of a repository: %v", base, err)}
+		return nil, "", &problem{reason: release.ReasonChartInvalid, text: fmt.Sprintf("%sindex.yaml is no index of a repository: %v", shown(base), err)}
 	}
 	index.SortEntries()
 	found, err := index.Get(c.Name, c.Version)
 	if err != nil || found == nil || found.Metadata == nil || len(found.URLs) == 0 {
-		return nil, "", &problem{reason: release.ReasonChartNotFound, text: fmt.Sprintf("%s has no chart %s of version %q: correct chart.name or collector.version", base, c.Name, c.Version)}
+		return nil, "", &problem{reason: release.ReasonChartNotFound, text: fmt.Sprintf("%s has no chart %s of version %q: correct chart.name or collector.version", shown(base), c.Name, c.Version)}
 	}
 	if where, err = base.Parse(found.URLs[0]); err != nil {
-		return nil, "", &problem{reason: release.ReasonChartInvalid, text: "the URL of the chart in the repository's index: " + err.Error()}
+		return nil, "", &problem{reason: release.ReasonChartInvalid, text: "the URL of the chart in the repository's index: " + secretsOfURLs.ReplaceAllString(err.Error(), "$1$2")}
 	}
 	return where, found.Digest, nil
 }

@@ -647,7 +647,7 @@ func TestNameOfTheNextRun(t *testing.T) {
 			if err := w.Update(t.Context(), tc.holder); err != nil {
 				t.Fatal(err)
 			}
-			if err := client.IgnoreNotFound(w.Client.Delete(t.Context(), tc.holder)); err != nil {
+			if err := client.IgnoreNotFound(w.Delete(t.Context(), tc.holder)); err != nil {
 				t.Fatal(err)
 			}
 			w.pass() // deletes the Secret of the refused Job

@@ -162,6 +162,10 @@ func (r *Reconciler) removeOrphans(ctx context.Context) error {
 	}
 	var errs []error
 	for _, o := range found {
+		if ctx.Err() != nil {
+			break // the next sweep goes on here
+		}
+		r.sweptTo = o.Namespace
 		anchor, err := r.readAnchor(ctx, o.ObjectKey)
 		if err == nil && anchor != nil && anchor.UID == o.uid {
 			_, err = r.removeOrphan(ctx, anchor)
@@ -216,7 +220,6 @@ func (r *Reconciler) takeTurns(in map[string][]orphan) (found []orphan) {
 			own := in[namespaces[(begin+i)%len(namespaces)]]
 			if round < len(own) && len(found) < maxAllOrphans {
 				found = append(found, own[round])
-				r.sweptTo = own[round].Namespace
 			}
 		}
 	}

@@ -278,7 +278,7 @@ func TestOrphansTakeTurns(t *testing.T) {
 			t.Errorf("sweep %d has %d orphans, want %d", sweep, len(found), maxAllOrphans)
 		}
 		for _, o := range found {
-			seen[o.Namespace] = true
+			seen[o.Namespace], r.sweptTo = true, o.Namespace
 		}
 	}
 	if len(seen) != namespaces {

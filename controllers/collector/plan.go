@@ -67,12 +67,17 @@ func planFor(o *observation) plan {
 		}
 		return plan{state: reconciling, reason: sondev1.ReasonRetrying, message: message, after: s.NextAttempt.Sub(o.now)}
 	case o.isQueued():
-		return plan{
-			state: reconciling, reason: sondev1.ReasonQueued, queued: true, after: queuedDelay,
-			message: fmt.Sprintf("Jobs of %d other Collectors run, %d of them in this namespace; this one follows", o.running, o.runningHere),
-		}
+		return o.queuedPlan()
 	}
 	return plan{state: reconciling, reason: sondev1.ReasonReleasing, message: "a Job runs Helm", start: true}
+}
+
+// queuedPlan waits for the Jobs of other Collectors.
+func (o *observation) queuedPlan() plan {
+	return plan{
+		state: reconciling, reason: sondev1.ReasonQueued, queued: true, after: queuedDelay,
+		message: fmt.Sprintf("Jobs of %d other Collectors run, %d of them in this namespace; this one follows", o.running, o.runningHere),
+	}
 }
 
 // isQueued reports whether a run has to wait for those of other Collectors.
@@ -81,13 +86,17 @@ func (o *observation) isQueued() bool { return isFull(o.running, o.runningHere) 
 // released is the plan of a release that is as the spec says. Its objects may have to be looked at; until then it counts as ready.
 func (o *observation) released() plan {
 	p := o.ready()
+	asked := o.collector.Status.Checked == nil // for an attempt, which may upgrade
 	switch {
 	case !o.lookIsDue():
 	case o.isQueued():
 		p.queued, p.after = true, queuedDelay
+		if asked {
+			p = o.queuedPlan()
+		}
 	default:
 		p.start, p.after = true, 0
-		if o.collector.Status.Checked == nil { // a user has asked for an attempt, which may upgrade
+		if asked {
 			p.state, p.reason, p.message = reconciling, sondev1.ReasonReleasing, "a Job runs Helm"
 		}
 	}

@@ -177,6 +177,19 @@ func TestPlan(t *testing.T) {
 			}), func(o *observation) { o.collector.Spec.Drift = sondev1.DriftWarn }, runs(newRun(2, ""))},
 			state: ready, reason: sondev1.ReasonUpToDate,
 		},
+		"asked for, many run": {
+			observed: []set{released, func(o *observation) {
+				o.collector.Annotations, o.running = map[string]string{sondev1.AnnotationRetry: "now"}, maxRunning
+			}},
+			state: reconciling, reason: sondev1.ReasonQueued, after: queuedDelay,
+		},
+		"asked for, and the registry does not answer": {
+			observed: []set{
+				status(func(s *sondev1.CollectorStatus) { s.ReleasedGeneration = 2 }),
+				runs(newRun(2, reportText(t, release.Report{Outcome: release.Retry, Reason: release.ReasonUnavailable, Uncounted: true}))),
+			},
+			state: reconciling, reason: sondev1.ReasonRetrying, after: 10 * time.Second,
+		},
 		"an attempt that was asked for": {
 			observed: []set{status(func(s *sondev1.CollectorStatus) { s.ReleasedGeneration = 2 }), runs(newRun(2, ""))},
 			state:    reconciling, reason: sondev1.ReasonReleasing,

@@ -143,7 +143,8 @@ func (o *observation) recordLook(r *release.Report) {
 	s := &o.collector.Status
 	s.Attempts++
 	s.NextAttempt = o.next(r.Uncounted)
-	if !r.Uncounted || r.Reason == release.ReasonLockLost || r.Reason == release.ReasonReleaserFailed { // Helm may have been half way
+	halfway := r.Reason == release.ReasonLockLost || r.Reason == release.ReasonReleaserFailed // perhaps
+	if asked := s.Checked == nil; !r.Uncounted || halfway || asked {
 		o.set(sondev1.ConditionReleased, metav1.ConditionFalse, r.Reason, r.Message)
 	}
 }

@@ -122,15 +122,23 @@ func (c *capturePage) verdict(o Outcome) Verdict {
 		v.lower(LevelBad, "Incomplete: the file ends within a packet.")
 		v.Reasons = append(v.Reasons, "The writer of the file was killed, or is still running.")
 	}
-	open := c.OtherOpen
+	open, late := c.OtherOpen, c.OtherLate
 	for _, i := range c.Interfaces {
-		if !i.Ended {
+		switch {
+		case !i.Ended:
 			open++
+		case i.Late:
+			late++
 		}
 	}
-	if open > 0 && !o.Known {
+	if open+late > 0 && !o.Known {
 		v.lower(LevelWarning, "It is not known whether the file is complete.")
+	}
+	if open > 0 && !o.Known {
 		v.Reasons = append(v.Reasons, fmt.Sprintf("The file has no closing statistics of %s.", plural(open, "interface", "interfaces")))
+	}
+	if late > 0 && !o.Known {
+		v.Reasons = append(v.Reasons, fmt.Sprintf("The file has packets of %s from after the closing statistics.", plural(late, "interface", "interfaces")))
 	}
 	return v
 }

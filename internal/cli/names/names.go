@@ -49,11 +49,11 @@ func New(from Source, namespace string) *Directory {
 type Existence int
 
 const (
-	// Absent: it did not exist, so its addresses were others'.
+	// Absent is an object that did not exist, so its addresses were others'.
 	Absent Existence = iota
-	// Partly: it had its addresses for a part of the capture, and others may have had them before. It gets no name, and they get none.
+	// Partly is one that had its addresses for a part of the capture, and others may have had them before. None of them gets a name.
 	Partly
-	// Present: it had its addresses.
+	// Present is one that had its addresses.
 	Present
 )
 

@@ -99,6 +99,21 @@ func TestManyInterfaces(t *testing.T) {
 	}
 }
 
+// TestOthersAreForgotten: interfaces beyond the limit take memory only while their section is read.
+func TestOthersAreForgotten(t *testing.T) {
+	a := &analysis{interfaces: map[*pcapng.Interface]*Interface{}, summary: &Summary{}}
+	for range 3 {
+		a.section(&pcapng.Section{})
+		for range maxInterfaces {
+			a.describe(&pcapng.Interface{})
+		}
+	}
+	a.section(&pcapng.Section{})
+	if s := a.summary; len(a.interfaces) != maxInterfaces || s.OtherInterfaces != 2*maxInterfaces || s.OtherOpen != 2*maxInterfaces {
+		t.Errorf("%d interfaces are kept, %d others, %d of them without statistics", len(a.interfaces), s.OtherInterfaces, s.OtherOpen)
+	}
+}
+
 // TestPacketsAfterTheStatistics: of a ring of files whose last one has no statistics, the drops of the earlier ones are known, and no more.
 func TestPacketsAfterTheStatistics(t *testing.T) {
 	f := traffic.New()
@@ -106,8 +121,8 @@ func TestPacketsAfterTheStatistics(t *testing.T) {
 	f.Statistics(iface, traffic.Start, 100, 7)
 	f.Wait(time.Second)
 	f.UDP(iface, 0, netip.MustParseAddrPort("10.0.0.1:1"), netip.MustParseAddrPort("10.0.0.2:2"), nil)
-	if i := read(t, f.Bytes()).Interfaces[0]; i.Ended || i.Dropped != 7 {
-		t.Errorf("ended %t, %d packets dropped; want 7 dropped before the last file", i.Ended, i.Dropped)
+	if i := read(t, f.Bytes()).Interfaces[0]; !i.Late || i.Dropped != 7 {
+		t.Errorf("late packets %t, %d dropped; want 7 dropped before the last file", i.Late, i.Dropped)
 	}
 }
 

@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"slices"
 	"strings"
 	"time"
 
@@ -55,7 +54,7 @@ type analysis struct {
 	counter     *conversations.Counter
 	flows       map[*conversations.Conversation]*flow
 	interfaces  map[*pcapng.Interface]*Interface
-	others      []*Interface // beyond maxInterfaces
+	others      []*pcapng.Interface // of this section, beyond maxInterfaces
 	first, last uint64
 	summary     *Summary
 }
@@ -74,6 +73,7 @@ func (a *analysis) block(b pcapng.Block) {
 }
 
 func (a *analysis) section(s *pcapng.Section) {
+	a.forgetOthers()
 	if a.summary.Application == "" {
 		a.summary.Application = text.Truncate(s.Application, maxText)
 	}
@@ -88,7 +88,7 @@ func (a *analysis) describe(i *pcapng.Interface) {
 	if len(a.summary.Interfaces) >= maxInterfaces {
 		a.summary.OtherInterfaces++
 		a.interfaces[i] = &Interface{} // for its statistics
-		a.others = append(a.others, a.interfaces[i])
+		a.others = append(a.others, i)
 		return
 	}
 	pod := conversations.PodOf(i)
@@ -234,21 +234,33 @@ func (a *analysis) count(f *flow, s *segment, v verdict) {
 }
 
 // end closes what is open and returns the summary.
+// forgetOthers sums up the interfaces beyond the limit, so that those of a section alone take memory. No later section is about them.
+func (a *analysis) forgetOthers() {
+	for _, key := range a.others {
+		i := a.interfaces[key]
+		i.judge()
+		a.summary.OtherDropped += i.Dropped
+		switch {
+		case !i.Ended:
+			a.summary.OtherOpen++
+		case i.Late:
+			a.summary.OtherLate++
+		}
+		delete(a.interfaces, key)
+	}
+	a.others = nil
+}
+
+// judge finds out whether the interface has packets after its statistics.
+func (i *Interface) judge() { i.Late = !i.End.IsZero() && stamp(i.latest).After(i.End) }
+
 func (a *analysis) end() *Summary {
 	s := a.summary
 	s.Total, s.Other = a.counter.Total, a.counter.Other
-	for _, i := range slices.Concat(s.Interfaces, a.others) {
-		// The statistics may be those of earlier files of a ring. The last file has none if its writer was killed.
-		if !i.End.IsZero() && stamp(i.latest).After(i.End) {
-			i.Ended = false
-		}
+	for _, i := range s.Interfaces {
+		i.judge()
 	}
-	for _, i := range a.others {
-		s.OtherDropped += i.Dropped
-		if !i.Ended {
-			s.OtherOpen++
-		}
-	}
+	a.forgetOthers()
 	if s.Total.Packets > 0 {
 		s.First, s.Last = time.Unix(0, int64(a.first)).UTC(), time.Unix(0, int64(a.last)).UTC()
 	}

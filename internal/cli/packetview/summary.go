@@ -34,9 +34,9 @@ type Summary struct {
 	// Interfaces in the order of the file. OtherInterfaces counts those beyond the limit.
 	Interfaces      []*Interface
 	OtherInterfaces int
-	// OtherDropped packets are missing from those, and OtherOpen of them have no statistics.
-	OtherDropped uint64
-	OtherOpen    int
+	// OtherDropped packets are missing from those. OtherOpen of them have no statistics, and OtherLate have packets after them.
+	OtherDropped         uint64
+	OtherOpen, OtherLate int
 	// Total counts all packets, Other those of conversations beyond the limit.
 	Total, Other conversations.Count
 	// First and Last packet by time; zero without any.
@@ -66,6 +66,8 @@ type Interface struct {
 	Ended      bool
 	Dropped    uint64
 	Start, End time.Time
+	// Late: it has packets after its statistics. These may be of an earlier file of a ring, whose last file has none.
+	Late bool
 
 	latest uint64 // time of its latest packet
 }
