@@ -122,6 +122,14 @@ func (c *capturePage) verdict(o Outcome) Verdict {
 		v.lower(LevelBad, "Incomplete: the file ends within a packet.")
 		v.Reasons = append(v.Reasons, "The writer of the file was killed, or is still running.")
 	}
+	if !o.Known {
+		c.judgeStatistics(&v)
+	}
+	return v
+}
+
+// judgeStatistics lowers the verdict if the statistics do not cover all of the file.
+func (c *capturePage) judgeStatistics(v *Verdict) {
 	open, late := c.OtherOpen, c.OtherLate
 	for _, i := range c.Interfaces {
 		switch {
@@ -131,16 +139,15 @@ func (c *capturePage) verdict(o Outcome) Verdict {
 			late++
 		}
 	}
-	if open+late > 0 && !o.Known {
+	if open+late > 0 {
 		v.lower(LevelWarning, "It is not known whether the file is complete.")
 	}
-	if open > 0 && !o.Known {
+	if open > 0 {
 		v.Reasons = append(v.Reasons, fmt.Sprintf("The file has no closing statistics of %s.", plural(open, "interface", "interfaces")))
 	}
-	if late > 0 && !o.Known {
+	if late > 0 {
 		v.Reasons = append(v.Reasons, fmt.Sprintf("The file has packets of %s from after the closing statistics.", plural(late, "interface", "interfaces")))
 	}
-	return v
 }
 
 // lower sets level and text, unless they are worse already.
