@@ -67,6 +67,7 @@ func (c *conn) first(p *portRoutes) bool {
 	case !errors.Is(err, io.EOF):
 		c.close(true)
 	case rest != nil && rest.probesToClient:
+		p.countBehind()
 		c.pin(rest)
 	default: // a TCP probe
 		c.pin(nil)
@@ -109,7 +110,6 @@ func (c *conn) notHTTP1() {
 	rest := p.liveRest()
 	switch {
 	case rest != nil && bytes.HasPrefix(c.in.bytes(), []byte(prefaceLine)):
-		p.countBehind()
 		c.firstHTTP2(rest)
 	case p.tls && c.in.bytes()[0] == recordHandshake:
 		c.firstTLS(p)

@@ -34,6 +34,8 @@ func (c *conn) firstHTTP2(r *route) {
 	var probe bool
 	if probe, c.greeted = c.http2Probe(); probe {
 		r = nil
+	} else {
+		c.routes().countBehind()
 	}
 	c.pin(r)
 }

@@ -45,7 +45,9 @@ func TestGRPC(t *testing.T) {
 		}
 	}
 	app, client := grpcServer(grpc_health_v1.HealthCheckResponse_SERVING), grpcServer(grpc_health_v1.HealthCheckResponse_NOT_SERVING)
-	f := start(t, func(d duplex) { app(d.(net.Conn)) }, func(_ string, s duplex) { client(streamConn{s}) }, whole("a"))
+	behind := whole("b")
+	behind.Created = behind.Created.Add(time.Second)
+	f := start(t, func(d duplex) { app(d.(net.Conn)) }, func(_ string, s duplex) { client(streamConn{s}) }, whole("a"), behind)
 	for agent, want := range map[string]grpc_health_v1.HealthCheckResponse_ServingStatus{
 		"kube-probe/1.35": grpc_health_v1.HealthCheckResponse_SERVING,
 		"orders":          grpc_health_v1.HealthCheckResponse_NOT_SERVING,
@@ -65,6 +67,9 @@ func TestGRPC(t *testing.T) {
 				}
 			}
 		})
+	}
+	if n := f.newReport().Routes["b"].Overlaps; n != 1 {
+		t.Errorf("%d connections count as overlaps, want that of orders alone", n)
 	}
 }
 

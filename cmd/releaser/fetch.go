@@ -161,7 +161,7 @@ func find(text []byte, base *url.URL, c release.Chart) (where *url.URL, digest s
 		return nil, "", &problem{reason: release.ReasonChartNotFound, text: fmt.Sprintf("%s has no chart %s of version %q: correct chart.name or collector.version", shown(base), c.Name, c.Version)}
 	}
 	if where, err = base.Parse(found.URLs[0]); err != nil {
-		return nil, "", &problem{reason: release.ReasonChartInvalid, text: "the URL of the chart in the repository's index: " + secretsOfURLs.ReplaceAllString(err.Error(), "$1$2")}
+		return nil, "", &problem{reason: release.ReasonChartInvalid, text: fmt.Sprintf("the URL of chart %s %s in the index of %s is malformed", c.Name, c.Version, shown(base))}
 	}
 	return where, found.Digest, nil
 }
@@ -191,7 +191,7 @@ func get(ctx context.Context, client *http.Client, from *url.URL, login *credent
 		if u, ok := errors.AsType[*url.Error](err); ok {
 			err = u.Err // without the URL
 		}
-		return nil, &problem{reason: release.ReasonUnavailable, retry: true, uncounted: true, text: fmt.Sprintf("get %s: %v", shown(from), err)}
+		return nil, &problem{reason: release.ReasonUnavailable, retry: true, uncounted: true, text: fmt.Sprintf("get %s: %s", shown(from), secretsOfURLs.ReplaceAllString(err.Error(), "$1$2"))}
 	}
 	defer resp.Body.Close()
 	switch last := resp.Request; {

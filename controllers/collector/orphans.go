@@ -207,7 +207,7 @@ func (r *Reconciler) orphans(ctx context.Context) ([]orphan, error) {
 	return r.takeTurns(in), nil
 }
 
-// takeTurns returns up to maxAllOrphans, of each namespace in turn. It begins behind the namespace of the last one that it returned before, so
+// takeTurns returns up to maxAllOrphans, of each namespace in turn. It begins behind the namespace of the last one that was looked at, so
 // that no number of Jobs in others keeps a namespace from its turn.
 func (r *Reconciler) takeTurns(in map[string][]orphan) (found []orphan) {
 	namespaces := slices.Sorted(maps.Keys(in))

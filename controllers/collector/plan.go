@@ -59,7 +59,7 @@ func planFor(o *observation) plan {
 		}
 		return plan{state: stalled, reason: reason, message: message}
 	case o.paused:
-		return plan{state: held, reason: sondev1.ReasonPaused, message: "a cluster admin has paused the operator (key " + pause.Key + " of ConfigMap " + pause.ConfigMapName + ")"}
+		return pausedPlan()
 	case s.NextAttempt != nil && o.isAhead(s.NextAttempt.Time, maxDelay):
 		message := fmt.Sprintf("attempt %d failed; another one follows", s.Attempts)
 		if released := condition(c, sondev1.ConditionReleased); released != nil {
@@ -70,6 +70,10 @@ func planFor(o *observation) plan {
 		return o.queuedPlan()
 	}
 	return plan{state: reconciling, reason: sondev1.ReasonReleasing, message: "a Job runs Helm", start: true}
+}
+
+func pausedPlan() plan {
+	return plan{state: held, reason: sondev1.ReasonPaused, message: "a cluster admin has paused the operator (key " + pause.Key + " of ConfigMap " + pause.ConfigMapName + ")"}
 }
 
 // queuedPlan waits for the Jobs of other Collectors.
@@ -88,6 +92,8 @@ func (o *observation) released() plan {
 	p := o.ready()
 	asked := o.collector.Status.Checked == nil // for an attempt, which may upgrade
 	switch {
+	case asked && o.paused:
+		p = pausedPlan()
 	case !o.lookIsDue():
 	case o.isQueued():
 		p.queued, p.after = true, queuedDelay
@@ -137,9 +143,13 @@ func (o *observation) lookIsDue() bool {
 		return !o.isAhead(s.NextAttempt.Time, maxDelay)
 	case s.Checked == nil || len(o.runs) == 0 && (!o.anchored || s.Job != s.ReportedJob):
 		return true
+	case isFalse(condition(o.collector, sondev1.ConditionReleased)): // a look has failed, and the next one's Job was deleted
+		return true
 	}
 	return (looksForDrift(o.collector) || len(o.runs) == 0) && !o.isAhead(s.Checked.Add(intervalOf(o.collector)), intervalOf(o.collector))
 }
+
+func isFalse(c *metav1.Condition) bool { return c != nil && c.Status == metav1.ConditionFalse }
 
 // isAhead reports whether t, which is at most a delay ahead when it is written, has not come. If it is further ahead, the clock of an earlier
 // leader was wrong.

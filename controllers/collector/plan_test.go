@@ -89,7 +89,7 @@ func TestPlan(t *testing.T) {
 		"not admitted":          {observed: []set{func(o *observation) { o.refused = "no stamp" }}, state: stalled, reason: sondev1.ReasonNotAdmitted},
 		"suspended":             {observed: []set{func(o *observation) { o.collector.Spec.Suspend = true }}, state: held, reason: sondev1.ReasonSuspended},
 		"paused":                {observed: []set{func(o *observation) { o.paused = true }}, state: held, reason: sondev1.ReasonPaused},
-		"paused, and ready":     {observed: []set{func(o *observation) { o.paused = true }, status(func(s *sondev1.CollectorStatus) { s.ReleasedGeneration = 2 })}, state: ready, reason: sondev1.ReasonUpToDate},
+		"paused, and ready":     {observed: []set{func(o *observation) { o.paused = true }, released}, state: ready, reason: sondev1.ReasonUpToDate},
 		"paused, and a look is due": {
 			observed: []set{released, func(o *observation) { o.paused, o.runs, o.now = true, nil, now.Add(time.Hour) }}, state: ready, reason: sondev1.ReasonUpToDate,
 		},
@@ -176,6 +176,18 @@ func TestPlan(t *testing.T) {
 				s.ReleasedGeneration, s.Checked = 2, new(metav1.NewTime(now.Add(-time.Hour)))
 			}), func(o *observation) { o.collector.Spec.Drift = sondev1.DriftWarn }, runs(newRun(2, ""))},
 			state: ready, reason: sondev1.ReasonUpToDate,
+		},
+		"a look has failed, and the next one's Job was deleted": {
+			observed: []set{released, func(o *observation) {
+				o.set(sondev1.ConditionReleased, metav1.ConditionFalse, release.ReasonUnavailable, "m")
+			}},
+			state: reconciling, reason: sondev1.ReasonRetrying, start: true,
+		},
+		"asked for while paused": {
+			observed: []set{released, func(o *observation) {
+				o.collector.Annotations, o.paused = map[string]string{sondev1.AnnotationRetry: "now"}, true
+			}},
+			state: held, reason: sondev1.ReasonPaused,
 		},
 		"asked for, many run": {
 			observed: []set{released, func(o *observation) {

@@ -25,7 +25,8 @@ func report(o *observation, p plan) {
 		return metav1.ConditionFalse
 	}
 	isReady := is(ready)
-	if before := condition(o.collector, sondev1.ConditionReady); p.state == held && before != nil && o.collector.Status.ReleasedGeneration == o.collector.Generation {
+	s := &o.collector.Status
+	if before := condition(o.collector, sondev1.ConditionReady); p.state == held && before != nil && s.ReleasedGeneration == o.collector.Generation && s.Checked != nil {
 		isReady = before.Status // the release stays as it is
 	}
 	o.set(sondev1.ConditionReady, isReady, p.reason, p.message)

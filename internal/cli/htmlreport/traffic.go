@@ -124,7 +124,10 @@ func (c *capturePage) interfaces() Section {
 	}
 	for _, i := range c.Interfaces[:min(maxRows, len(c.Interfaces))] {
 		ended := Cell{Text: "no statistics", Level: LevelWarning}
-		if i.Ended {
+		switch {
+		case i.Late:
+			ended.Text = "packets follow its statistics"
+		case i.Ended:
 			ended = textCell(ending(i.End))
 		}
 		t.Rows = append(t.Rows, []Cell{

@@ -99,7 +99,7 @@ func TestManyInterfaces(t *testing.T) {
 	}
 }
 
-// TestOthersAreForgotten: interfaces beyond the limit take memory only while their section is read.
+// TestOthersAreForgotten: interfaces beyond the limit take memory only while their section is read, and are counted.
 func TestOthersAreForgotten(t *testing.T) {
 	a := &analysis{interfaces: map[*pcapng.Interface]*Interface{}, summary: &Summary{}}
 	for range 3 {
@@ -109,7 +109,7 @@ func TestOthersAreForgotten(t *testing.T) {
 		}
 	}
 	a.section(&pcapng.Section{})
-	if s := a.summary; len(a.interfaces) != maxInterfaces || s.OtherInterfaces != 2*maxInterfaces || s.OtherOpen != 2*maxInterfaces {
+	if s := a.summary; len(a.interfaces) != 0 || len(s.Interfaces) != maxInterfaces || s.OtherInterfaces != 2*maxInterfaces || s.OtherOpen != 2*maxInterfaces {
 		t.Errorf("%d interfaces are kept, %d others, %d of them without statistics", len(a.interfaces), s.OtherInterfaces, s.OtherOpen)
 	}
 }

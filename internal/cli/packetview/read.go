@@ -233,8 +233,7 @@ func (a *analysis) count(f *flow, s *segment, v verdict) {
 	a.summary.Timeline.Add(SeriesRetransmissions, s.at, 1)
 }
 
-// end closes what is open and returns the summary.
-// forgetOthers sums up the interfaces beyond the limit, so that those of a section alone take memory. No later section is about them.
+// forgetOthers sums up the interfaces beyond the limit, and forgets those of the section: no later one is about them.
 func (a *analysis) forgetOthers() {
 	for _, key := range a.others {
 		i := a.interfaces[key]
@@ -246,14 +245,15 @@ func (a *analysis) forgetOthers() {
 		case i.Late:
 			a.summary.OtherLate++
 		}
-		delete(a.interfaces, key)
 	}
 	a.others = nil
+	clear(a.interfaces)
 }
 
 // judge finds out whether the interface has packets after its statistics.
 func (i *Interface) judge() { i.Late = !i.End.IsZero() && stamp(i.latest).After(i.End) }
 
+// end closes what is open and returns the summary.
 func (a *analysis) end() *Summary {
 	s := a.summary
 	s.Total, s.Other = a.counter.Total, a.counter.Other
