@@ -72,7 +72,7 @@ func TestPluginTraceLiveJSON(t *testing.T) {
 	tr.Namespace, tr.Name = ns, "json"
 	cluster.AwaitCapturing(t, tr)
 	cluster.UseFiles(t, &p)
-	out.Await(t, 30*time.Second, `{"pod":"`+p.Name+`","time":`, fmt.Sprintf(`%s%d"`, cluster.FilesOf(p.Name), cluster.FilesUsed-1))
+	out.Await(t, 30*time.Second, `{"pod":"`+p.Name+`","podUid":"`+string(p.UID)+`","time":`, fmt.Sprintf(`%s%d"`, cluster.FilesOf(p.Name), cluster.FilesUsed-1))
 	if err := interrupt(t, cmd); err != nil {
 		t.Errorf("after Ctrl-C: %v\n%s", err, errOut)
 	}
