@@ -67,7 +67,7 @@ func (c *conn) first(p *portRoutes) bool {
 	case !errors.Is(err, io.EOF):
 		c.close(true)
 	case rest != nil && rest.probesToClient:
-		p.countBehind()
+		p.countProbeBehind()
 		c.pin(rest)
 	default: // a TCP probe
 		c.pin(nil)
@@ -109,7 +109,7 @@ func (c *conn) notHTTP1() {
 	p := c.routes()
 	rest := p.liveRest()
 	switch {
-	case rest != nil && bytes.HasPrefix(c.in.bytes(), []byte(prefaceLine)):
+	case (rest != nil || len(p.behind) > 0) && bytes.HasPrefix(c.in.bytes(), []byte(prefaceLine)):
 		c.firstHTTP2(rest)
 	case p.tls && c.in.bytes()[0] == recordHandshake:
 		c.firstTLS(p)

@@ -175,6 +175,15 @@ func (p *portRoutes) countBehind() {
 	}
 }
 
+// countProbeBehind is countBehind for a TCP probe: only routes that want probes would get it.
+func (p *portRoutes) countProbeBehind() {
+	for _, r := range p.behind {
+		if r.probesToClient {
+			r.overlaps.Add(1)
+		}
+	}
+}
+
 // liveRest returns the route without a match, if its client is connected.
 func (p *portRoutes) liveRest() *route {
 	if p.rest != nil && p.rest.live {

@@ -143,13 +143,18 @@ func (o *observation) lookIsDue() bool {
 		return !o.isAhead(s.NextAttempt.Time, maxDelay)
 	case s.Checked == nil || len(o.runs) == 0 && (!o.anchored || s.Job != s.ReportedJob):
 		return true
-	case isFalse(condition(o.collector, sondev1.ConditionReleased)): // a look has failed, and the next one's Job was deleted
+	case o.lostLast():
 		return true
 	}
 	return (looksForDrift(o.collector) || len(o.runs) == 0) && !o.isAhead(s.Checked.Add(intervalOf(o.collector)), intervalOf(o.collector))
 }
 
-func isFalse(c *metav1.Condition) bool { return c != nil && c.Status == metav1.ConditionFalse }
+// lostLast reports whether the last Job is gone before its report was read, while an earlier one still exists. If only the cache lacks it,
+// start waits.
+func (o *observation) lostLast() bool {
+	last, s := o.last(), &o.collector.Status
+	return last != nil && last.number < s.Runs && last.job.Name == s.ReportedJob && last.job.DeletionTimestamp.IsZero()
+}
 
 // isAhead reports whether t, which is at most a delay ahead when it is written, has not come. If it is further ahead, the clock of an earlier
 // leader was wrong.

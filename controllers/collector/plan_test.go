@@ -180,8 +180,13 @@ func TestPlan(t *testing.T) {
 		"a look has failed, and the next one's Job was deleted": {
 			observed: []set{released, func(o *observation) {
 				o.set(sondev1.ConditionReleased, metav1.ConditionFalse, release.ReasonUnavailable, "m")
+				o.collector.Status.Runs = o.runs[0].number + 1
 			}},
 			state: reconciling, reason: sondev1.ReasonRetrying, start: true,
+		},
+		"a look was not answered, and the next one's Job was deleted": {
+			observed: []set{released, func(o *observation) { o.collector.Status.Runs = o.runs[0].number + 1 }},
+			state:    ready, reason: sondev1.ReasonUpToDate, start: true,
 		},
 		"asked for while paused": {
 			observed: []set{released, func(o *observation) {
