@@ -62,12 +62,12 @@ func (c *conn) first(p *portRoutes) bool {
 		// If the app speaks first, respond pins the connection to it.
 		return c.useApp() != nil
 	case errors.Is(err, os.ErrDeadlineExceeded):
-		p.countBehind()
+		p.countBehind(false)
 		c.pin(rest)
 	case !errors.Is(err, io.EOF):
 		c.close(true)
 	case rest != nil && rest.probesToClient:
-		p.countProbeBehind()
+		p.countBehind(true)
 		c.pin(rest)
 	default: // a TCP probe
 		c.pin(nil)
@@ -114,7 +114,7 @@ func (c *conn) notHTTP1() {
 	case p.tls && c.in.bytes()[0] == recordHandshake:
 		c.firstTLS(p)
 	default:
-		p.countBehind()
+		p.countBehind(false)
 		c.pin(rest)
 	}
 }

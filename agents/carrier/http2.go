@@ -35,7 +35,7 @@ func (c *conn) firstHTTP2(r *route) {
 	if probe, c.greeted = c.http2Probe(); probe {
 		r = nil
 	} else {
-		c.routes().countBehind()
+		c.routes().countBehind(false)
 	}
 	c.pin(r)
 }

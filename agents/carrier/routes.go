@@ -159,7 +159,7 @@ func (p *portRoutes) oldest(holds func(*httpmatch.Matcher) bool) *route {
 		}
 	}
 	if chosen == nil {
-		p.countBehind()
+		p.countBehind(false)
 		chosen = p.rest
 	}
 	if chosen == nil || !chosen.live {
@@ -168,17 +168,10 @@ func (p *portRoutes) oldest(holds func(*httpmatch.Matcher) bool) *route {
 	return chosen
 }
 
-// countBehind counts, for the routes behind rest, a request or connection that rest takes.
-func (p *portRoutes) countBehind() {
+// countBehind counts, for the routes behind rest, a request or connection that rest takes. A TCP probe counts for those that want probes.
+func (p *portRoutes) countBehind(probe bool) {
 	for _, r := range p.behind {
-		r.overlaps.Add(1)
-	}
-}
-
-// countProbeBehind is countBehind for a TCP probe: only routes that want probes would get it.
-func (p *portRoutes) countProbeBehind() {
-	for _, r := range p.behind {
-		if r.probesToClient {
+		if !probe || r.probesToClient {
 			r.overlaps.Add(1)
 		}
 	}

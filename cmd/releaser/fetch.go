@@ -333,8 +333,7 @@ func (b bounded) RoundTrip(r *http.Request) (*http.Response, error) {
 // secretsOfURLs are the parts of URLs in a text that shown leaves out.
 var secretsOfURLs = regexp.MustCompile(`(https?://)(?:[^\s"/?#]*@)?([^\s"?#]*)(?:[?#][^\s"]*)?`)
 
-// registryProblem classifies an error of a registry. A registry may redirect to its storage with a signed URL, and whoever reads that URL can
-// get the chart.
+// registryProblem classifies an error of a registry. The error may have a signed URL of the registry's storage, which gives the chart to anyone.
 func registryProblem(c release.Chart, err error) error {
 	said := secretsOfURLs.ReplaceAllString(err.Error(), "$1$2")
 	if status, ok := errors.AsType[*errcode.ErrorResponse](err); ok {

@@ -50,7 +50,7 @@ func planFor(o *observation) plan {
 		return plan{state: stalled, reason: sondev1.ReasonNotAdmitted, message: o.refused}
 	case c.Spec.Suspend:
 		return plan{state: held, reason: sondev1.ReasonSuspended, message: "spec.suspend is true: the release stays as it is"}
-	case s.ReleasedGeneration == c.Generation:
+	case s.ReleasedGeneration == c.Generation && !o.asked():
 		return o.released()
 	case s.StalledGeneration == c.Generation:
 		reason, message := sondev1.ReasonNotReleased, "the last attempt failed"
@@ -59,7 +59,7 @@ func planFor(o *observation) plan {
 		}
 		return plan{state: stalled, reason: reason, message: message}
 	case o.paused:
-		return pausedPlan()
+		return plan{state: held, reason: sondev1.ReasonPaused, message: "a cluster admin has paused the operator (key " + pause.Key + " of ConfigMap " + pause.ConfigMapName + ")"}
 	case s.NextAttempt != nil && o.isAhead(s.NextAttempt.Time, maxDelay):
 		message := fmt.Sprintf("attempt %d failed; another one follows", s.Attempts)
 		if released := condition(c, sondev1.ConditionReleased); released != nil {
@@ -67,21 +67,12 @@ func planFor(o *observation) plan {
 		}
 		return plan{state: reconciling, reason: sondev1.ReasonRetrying, message: message, after: s.NextAttempt.Sub(o.now)}
 	case o.isQueued():
-		return o.queuedPlan()
+		return plan{
+			state: reconciling, reason: sondev1.ReasonQueued, queued: true, after: queuedDelay,
+			message: fmt.Sprintf("Jobs of %d other Collectors run, %d of them in this namespace; this one follows", o.running, o.runningHere),
+		}
 	}
 	return plan{state: reconciling, reason: sondev1.ReasonReleasing, message: "a Job runs Helm", start: true}
-}
-
-func pausedPlan() plan {
-	return plan{state: held, reason: sondev1.ReasonPaused, message: "a cluster admin has paused the operator (key " + pause.Key + " of ConfigMap " + pause.ConfigMapName + ")"}
-}
-
-// queuedPlan waits for the Jobs of other Collectors.
-func (o *observation) queuedPlan() plan {
-	return plan{
-		state: reconciling, reason: sondev1.ReasonQueued, queued: true, after: queuedDelay,
-		message: fmt.Sprintf("Jobs of %d other Collectors run, %d of them in this namespace; this one follows", o.running, o.runningHere),
-	}
 }
 
 // isQueued reports whether a run has to wait for those of other Collectors.
@@ -90,24 +81,18 @@ func (o *observation) isQueued() bool { return isFull(o.running, o.runningHere) 
 // released is the plan of a release that is as the spec says. Its objects may have to be looked at; until then it counts as ready.
 func (o *observation) released() plan {
 	p := o.ready()
-	asked := o.collector.Status.Checked == nil // for an attempt, which may upgrade
 	switch {
-	case asked && o.paused:
-		p = pausedPlan()
 	case !o.lookIsDue():
 	case o.isQueued():
 		p.queued, p.after = true, queuedDelay
-		if asked {
-			p = o.queuedPlan()
-		}
 	default:
 		p.start, p.after = true, 0
-		if asked {
-			p.state, p.reason, p.message = reconciling, sondev1.ReasonReleasing, "a Job runs Helm"
-		}
 	}
 	return p
 }
+
+// asked reports whether a user has asked for an attempt at a release that is as the spec says. It may upgrade, so it is like a first one.
+func (o *observation) asked() bool { return o.collector.Status.Checked == nil }
 
 // ready describes a release that is as the spec says.
 func (o *observation) ready() plan {
@@ -124,14 +109,14 @@ func (o *observation) ready() plan {
 	case o.paused: // its end wakes all Collectors
 	case s.NextAttempt != nil:
 		p.after = max(s.NextAttempt.Sub(o.now), time.Second)
-	case (looksForDrift(o.collector) || len(o.runs) == 0) && s.Checked != nil:
+	case looksForDrift(o.collector) || len(o.runs) == 0:
 		p.after = max(s.Checked.Add(intervalOf(o.collector)).Sub(o.now), time.Second)
 	}
 	return p
 }
 
-// lookIsDue reports whether it is time to look at the objects of a release that is as the spec says. Besides drift, a user may have asked
-// for it, or the release is gone, and its last Job with it. If only the Job is gone, another one follows, because the operator finds the
+// lookIsDue reports whether it is time to look at the objects of a release that is as the spec says. Besides drift, the
+// release may be gone, and its last Job with it. If only the Job is gone, another one follows, because the operator finds the
 // release of a hub's Collector by its Job. It follows after the interval, as a policy may delete each Job that has ended. If the Job had
 // not ended, it follows at once: the release may be half made.
 func (o *observation) lookIsDue() bool {
@@ -141,9 +126,7 @@ func (o *observation) lookIsDue() bool {
 		return false
 	case s.NextAttempt != nil:
 		return !o.isAhead(s.NextAttempt.Time, maxDelay)
-	case s.Checked == nil || len(o.runs) == 0 && (!o.anchored || s.Job != s.ReportedJob):
-		return true
-	case o.lostLast():
+	case o.lostLast(), len(o.runs) == 0 && (!o.anchored || s.Job != s.ReportedJob):
 		return true
 	}
 	return (looksForDrift(o.collector) || len(o.runs) == 0) && !o.isAhead(s.Checked.Add(intervalOf(o.collector)), intervalOf(o.collector))
@@ -179,7 +162,7 @@ func (o *observation) busy() (plan, bool) {
 	p := plan{state: reconciling, reason: sondev1.ReasonReleasing}
 	current := o.unended()
 	switch {
-	case current != nil && current.generation == o.collector.Generation && o.collector.Status.ReleasedGeneration == current.generation && o.collector.Status.Checked != nil:
+	case current != nil && current.generation == o.collector.Generation && o.collector.Status.ReleasedGeneration == current.generation && !o.asked():
 		p = o.ready() // the Job only looks
 		p.after = 0
 	case current != nil:

@@ -144,7 +144,7 @@ func (o *observation) recordLook(r *release.Report) {
 	s.Attempts++
 	s.NextAttempt = o.next(r.Uncounted)
 	halfway := r.Reason == release.ReasonLockLost || r.Reason == release.ReasonReleaserFailed // perhaps
-	if asked := s.Checked == nil; !r.Uncounted || halfway || asked {
+	if !r.Uncounted || halfway || o.asked() {
 		o.set(sondev1.ConditionReleased, metav1.ConditionFalse, r.Reason, r.Message)
 	}
 }

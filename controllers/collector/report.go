@@ -26,7 +26,7 @@ func report(o *observation, p plan) {
 	}
 	isReady := is(ready)
 	s := &o.collector.Status
-	if before := condition(o.collector, sondev1.ConditionReady); p.state == held && before != nil && s.ReleasedGeneration == o.collector.Generation && s.Checked != nil {
+	if before := condition(o.collector, sondev1.ConditionReady); p.state == held && before != nil && s.ReleasedGeneration == o.collector.Generation && !o.asked() {
 		isReady = before.Status // the release stays as it is
 	}
 	o.set(sondev1.ConditionReady, isReady, p.reason, p.message)

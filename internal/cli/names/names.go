@@ -148,8 +148,8 @@ func (d *Directory) Names() *pcapng.Names {
 	return block(d.names)
 }
 
-// News returns what has changed since News was last called, in the order of addresses; nil if nothing has. An address that several objects
-// have had, and that has a name in an earlier block, gets itself as its name.
+// News returns the names that have changed since its last call, in the order of addresses; nil if there are none. If an address has lost its
+// name, because several objects have had it, its new name is the address itself.
 func (d *Directory) News() *pcapng.Names {
 	d.mu.Lock()
 	defer d.mu.Unlock()

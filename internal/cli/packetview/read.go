@@ -233,7 +233,7 @@ func (a *analysis) count(f *flow, s *segment, v verdict) {
 	a.summary.Timeline.Add(SeriesRetransmissions, s.at, 1)
 }
 
-// forgetOthers sums up the interfaces beyond the limit, and forgets those of the section: no later one is about them.
+// forgetOthers sums up the interfaces beyond the limit. It forgets all of the section, because blocks of later sections name their own.
 func (a *analysis) forgetOthers() {
 	for _, key := range a.others {
 		i := a.interfaces[key]

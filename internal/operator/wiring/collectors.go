@@ -33,7 +33,7 @@ func (m *manager) addCollectors(_ context.Context, mgr ctrl.Manager) error {
 		Recorder: eventlimit.NewRecorder(mgr.GetEventRecorder("sonde"), mgr.GetScheme(), clock.RealClock{}), Clock: clock.RealClock{}, Watchdog: m.watchdog,
 	}
 	admission.Register(mgr.GetWebhookServer(), webhookpath.Collector, webhookpath.New(m.key, clock.RealClock{}), m.intake.Hook(&webhook.Admission{Handler: &collectorwebhook.Handler{
-		Cache: mgr.GetClient(), Live: m.asked, Reviews: reviews, Key: m.key, OperatorNamespace: m.Agent.Namespace, Clock: clock.RealClock{},
+		Cache: mgr.GetClient(), Live: m.kindReads, Reviews: reviews, Key: m.key, OperatorNamespace: m.Agent.Namespace, Clock: clock.RealClock{},
 	}}, nil))
 	return errors.Join(mgr.Add(own), r.SetupWithManager(mgr, own, m.pauses))
 }

@@ -32,7 +32,7 @@ func (m *manager) addIntercepts(_ context.Context, mgr ctrl.Manager) error {
 	}
 	secret := webhookpath.New(m.key, clock.RealClock{})
 	admission.Register(mgr.GetWebhookServer(), webhookpath.Intercept, secret, m.intake.Hook(&webhook.Admission{Handler: &interceptwebhook.Handler{
-		Live: m.asked, Cache: mgr.GetClient(), Reviews: reviews, Key: m.key, OperatorNamespace: m.Agent.Namespace, Clock: clock.RealClock{},
+		Live: m.kindReads, Cache: mgr.GetClient(), Reviews: reviews, Key: m.key, OperatorNamespace: m.Agent.Namespace, Clock: clock.RealClock{},
 	}}, nil))
 	return r.SetupWithManager(mgr)
 }

@@ -47,12 +47,12 @@ func (m *manager) addWebhooks(_ context.Context, mgr ctrl.Manager) error {
 	} {
 		admission.Register(server, w.path, secret, m.intake.Hook(&webhook.Admission{Handler: &capture.Handler{
 			Kind: w.kind, Checks: w.checks,
-			Live: m.asked, Cache: mgr.GetClient(), Reviews: reviews, Key: m.key, OperatorNamespace: m.Agent.Namespace, Clock: clock.RealClock{}, Ceilings: m.Ceilings,
+			Live: m.kindReads, Cache: mgr.GetClient(), Reviews: reviews, Key: m.key, OperatorNamespace: m.Agent.Namespace, Clock: clock.RealClock{}, Ceilings: m.Ceilings,
 			Quota: quota,
 		}}, nil))
 	}
 	admission.Register(server, webhookpath.ResultAccess, secret, m.intake.Hook(&webhook.Admission{Handler: &resultaccess.Handler{
-		Live: m.asked, Cache: mgr.GetClient(), Reviews: reviews, Key: m.key, Clock: clock.RealClock{},
+		Live: m.kindReads, Cache: mgr.GetClient(), Reviews: reviews, Key: m.key, Clock: clock.RealClock{},
 	}}, nil))
 	for _, w := range []struct {
 		path     string

@@ -58,8 +58,8 @@ type manager struct {
 	podConfiguration platformcontroller.ConfigurationCache
 	// tenants reads objects of tenants for all controllers.
 	tenants client.Reader
-	// asked reads objects of tenants for the webhooks of all of Sonde's kinds.
-	asked client.Reader
+	// kindReads reads objects of tenants for the webhooks of all of Sonde's kinds.
+	kindReads client.Reader
 	// podReads reads objects of tenants for all webhooks of Pods.
 	podReads client.Reader
 	// optional are objects of APIs that not every cluster has; this cluster has them.
@@ -119,7 +119,7 @@ func prepare(ctx context.Context, o Options, config *rest.Config, scheme *runtim
 		return nil, fmt.Errorf("make client: %w", err)
 	}
 	m.tenants = fewreads.New(m.live, o.Agent.Namespace, controllerReads)
-	m.asked = fewreads.New(m.live, o.Agent.Namespace, webhookReads)
+	m.kindReads = fewreads.New(m.live, o.Agent.Namespace, webhookReads)
 	if err := access.AwaitOwnRights(ctx, m.live, o.Agent.Namespace, ownRightsTimeout); err != nil {
 		return nil, err
 	}
