@@ -109,7 +109,7 @@ func (c *conn) notHTTP1() {
 	p := c.routes()
 	rest := p.liveRest()
 	switch {
-	case (rest != nil || len(p.behind) > 0) && bytes.HasPrefix(c.in.bytes(), []byte(prefaceLine)):
+	case rest != nil && bytes.HasPrefix(c.in.bytes(), []byte(prefaceLine)):
 		c.firstHTTP2(rest)
 	case p.tls && c.in.bytes()[0] == recordHandshake:
 		c.firstTLS(p)

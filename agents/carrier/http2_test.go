@@ -69,7 +69,7 @@ func TestGRPC(t *testing.T) {
 		})
 	}
 	if n := f.newReport().Routes["b"].Overlaps; n != 1 {
-		t.Errorf("%d connections count as overlaps, want 1, of the caller that is no probe", n)
+		t.Errorf("%d connections count as overlaps, want 1: the caller's, and none for the probe", n)
 	}
 }
 

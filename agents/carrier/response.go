@@ -66,6 +66,9 @@ func (r *response) parse(text string) {
 		return
 	}
 	if status < 200 && status != 101 {
+		// It has no body (RFC 9110, section 15.2), but some parsers read one if the head gives a length.
+		r.opaque = f.length > 0 || f.encodings > 0 || f.bad
+		r.final = r.opaque
 		return
 	}
 	r.final = true

@@ -168,7 +168,8 @@ func (p *portRoutes) oldest(holds func(*httpmatch.Matcher) bool) *route {
 	return chosen
 }
 
-// countBehind counts, for the routes behind rest, a request or connection that rest takes. A TCP probe counts for those that want probes.
+// countBehind counts, for the routes behind rest, a request or connection that goes to rest, or to the app while the client of rest is lost.
+// A TCP probe counts for those that want probes. A probe by gRPC counts like a call while that client is lost.
 func (p *portRoutes) countBehind(probe bool) {
 	for _, r := range p.behind {
 		if !probe || r.probesToClient {

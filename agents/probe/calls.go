@@ -36,6 +36,8 @@ type calls struct {
 	files  []output.FileConfig
 	// sources are FLAP's sources, one for each file; nil for JSON lines.
 	sources []string
+	// notReported are events of the groups that the node's kernel does not report, and that are not counted as lost.
+	notReported []string
 	// hostNetwork says that the Pod is on the node's network, which has other Pods' connections, too.
 	hostNetwork bool
 }
@@ -53,6 +55,8 @@ func (p *Probe) newCalls(cfg *captureconfig.Config) (*calls, error) {
 	for _, g := range t.Groups {
 		w.config.Groups = append(w.config.Groups, decode.Group(g))
 	}
+	missing := trace.MissingEvents(w.config.Groups)
+	w.notReported = slices.DeleteFunc(slices.Clone(missing), func(name string) bool { return name == decode.EventUring })
 	file := output.FileConfig{Mode: fileMode, MaxBytes: cfg.MaxBytes, Floor: disk.Floor{Dir: p.options.ResultsDir}}
 	if cfg.DiskFloor != nil {
 		file.Floor.Keep = cfg.DiskFloor.Of
@@ -64,7 +68,7 @@ func (p *Probe) newCalls(cfg *captureconfig.Config) (*calls, error) {
 	header, err := tracefmt.AppendHeader(nil, tracefmt.Header{
 		Namespace: cfg.TargetNamespace, Target: cfg.Target, JobID: cfg.JobID, Pod: p.options.PodName, PodUID: p.options.PodUID,
 		Node: p.options.Node, Arch: runtime.GOARCH, Groups: t.Groups, Durations: t.Durations || t.MinLatency > 0,
-		Containers: t.Containers, Command: t.Command, Children: t.Children, Missing: trace.MissingEvents(w.config.Groups),
+		Containers: t.Containers, Command: t.Command, Children: t.Children, Missing: missing,
 	})
 	if err != nil {
 		return nil, err
@@ -101,7 +105,7 @@ func (w *calls) logFields() []any {
 }
 
 func (w *calls) attach(ns *process.NetNS) (session, error) {
-	r := &traceRecording{}
+	r := &traceRecording{notReported: w.notReported}
 	if !w.hostNetwork {
 		w.config.NetNS = ns.File // the trace makes its own handle
 	}
@@ -135,6 +139,8 @@ type traceRecording struct {
 	files   []*output.File
 	names   []string
 	account bool // the file ends with an account
+	// notReported events make a note.
+	notReported []string
 }
 
 func (r *traceRecording) run(ctx context.Context) outcome {
@@ -146,8 +152,12 @@ func (r *traceRecording) run(ctx context.Context) outcome {
 	if n := res.Account.Unnamed; n > 0 {
 		details = append(details, "unnamed", n)
 	}
+	var notes string
+	if len(r.notReported) > 0 {
+		notes = "the node's kernel does not report these events: " + strings.Join(r.notReported, ", ")
+	}
 	return outcome{
-		reason: res.Reason, err: res.Err, details: details,
+		reason: res.Reason, err: res.Err, notes: notes, details: details,
 		count: func(a *account.Account) { r.setCounts(a, &res.Account) },
 		end: func(reason string, complete bool, message string) error {
 			return r.end(tracefmt.Account{

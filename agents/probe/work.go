@@ -30,7 +30,7 @@ type outcome struct {
 	reason recording.Reason
 	// err explains DiskFull and Error.
 	err error
-	// notes tell the user which interfaces a complete result leaves out.
+	// notes tell the user which interfaces or events a complete result leaves out.
 	notes string
 	// missing reports that an interface that the capture names never appeared; notes say which.
 	missing bool

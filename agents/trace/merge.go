@@ -35,7 +35,7 @@ func (t *Trace) merge(until uint64) (err error) {
 		if err := t.writeRare(before); err != nil {
 			return err
 		}
-		if first < 0 || t.mustWait(&heads[first], t.program.Rings[first], until) {
+		if first < 0 || t.mustWait(&heads[first], until) {
 			break
 		}
 		if next, ok := t.rare.Time(); ok {
@@ -64,15 +64,16 @@ func (t *Trace) merge(until uint64) (err error) {
 const longestFault = 100 * time.Millisecond
 
 // mustWait reports whether e is a page fault whose end the reader awaits before it writes e and later events. It does
-// not wait at the end of the trace, or if the ring might overflow.
-func (t *Trace) mustWait(e *kernel.Record, r kernel.Ring, until uint64) bool {
-	return t.program.TimesFaults && e.Pending() && until != math.MaxUint64 && kernel.BootTime() < e.Head.Time+uint64(longestFault) && r.Fill() < 0.5
+// not wait at the end of the trace, or if a ring might overflow: none is freed meanwhile.
+func (t *Trace) mustWait(e *kernel.Record, until uint64) bool {
+	return t.program.TimesFaults && e.Pending() && until != math.MaxUint64 && kernel.BootTime() < e.Head.Time+uint64(longestFault) &&
+		max(t.program.Fill(), t.rare.Fill()) < 0.5
 }
 
 // writeRun writes one CPU's events from e on, up to the time others, or to an event that must wait. It returns false if
 // the ring has no more.
 func (t *Trace) writeRun(r kernel.Ring, e *kernel.Record, others, until uint64) (more bool, err error) {
-	for more = true; more && e.Head.Time <= others && !t.mustWait(e, r, until); {
+	for more = true; more && e.Head.Time <= others && !t.mustWait(e, until); {
 		t.write(e)
 		r.Skip(uint64(e.Head.Size))
 		r.FreeLarge()

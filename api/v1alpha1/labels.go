@@ -32,6 +32,9 @@ const (
 	// on a Job and its Pod of a Trace; "*" means all.
 	AnnotationTargetContainer = "monitoring.openshift.tpg/target-container"
 	AnnotationTargetCommand   = "monitoring.openshift.tpg/target-command"
+	// AnnotationContainersNotFound, on a Job and its Pod of a Trace, names the containers of the spec that the target Pod does not
+	// have, separated by commas.
+	AnnotationContainersNotFound = "monitoring.openshift.tpg/containers-not-found"
 	// AnnotationRequester, written by the webhook, names the requester (JSON, see internal/operator/stamp).
 	AnnotationRequester = "monitoring.openshift.tpg/requester"
 	// AnnotationStamp, written by the webhook, is the HMAC over namespace, spec and requester.

@@ -146,8 +146,8 @@ type CaptureStatus struct {
 	StartTime *metav1.Time `json:"startTime,omitempty"`
 
 	// endTime is when the capture ends: a Pod that is created before it is captured, or has an entry that says why not.
-	// It is set when a probe is attached to each Pod that existed at startTime: that moment plus duration. A capture that
-	// is stopped ends then.
+	// It is set when a probe is attached to each Pod that existed at startTime and neither waits for a ceiling nor is being
+	// deleted: that moment plus duration. A capture that is stopped ends then.
 	// +optional
 	EndTime *metav1.Time `json:"endTime,omitempty"`
 

@@ -161,7 +161,7 @@ func find(text []byte, base *url.URL, c release.Chart) (where *url.URL, digest s
 		return nil, "", &problem{reason: release.ReasonChartNotFound, text: fmt.Sprintf("%s has no chart %s of version %q: correct chart.name or collector.version", shown(base), c.Name, c.Version)}
 	}
 	if where, err = base.Parse(found.URLs[0]); err != nil {
-		return nil, "", &problem{reason: release.ReasonChartInvalid, text: fmt.Sprintf("the URL of chart %s %s in the index of %s is malformed", c.Name, c.Version, shown(base))}
+		return nil, "", &problem{reason: release.ReasonChartInvalid, text: fmt.Sprintf("the URL of chart %s %s in the index of %s is malformed: ask an admin of the repository to correct it", c.Name, found.Version, shown(base))}
 	}
 	return where, found.Digest, nil
 }
@@ -191,7 +191,7 @@ func get(ctx context.Context, client *http.Client, from *url.URL, login *credent
 		if u, ok := errors.AsType[*url.Error](err); ok {
 			err = u.Err // without the URL
 		}
-		return nil, &problem{reason: release.ReasonUnavailable, retry: true, uncounted: true, text: fmt.Sprintf("get %s: %s", shown(from), secretsOfURLs.ReplaceAllString(err.Error(), "$1$2"))}
+		return nil, &problem{reason: release.ReasonUnavailable, retry: true, uncounted: true, text: fmt.Sprintf("get %s: %s", shown(from), withoutSecrets(err))}
 	}
 	defer resp.Body.Close()
 	switch last := resp.Request; {
@@ -331,11 +331,23 @@ func (b bounded) RoundTrip(r *http.Request) (*http.Response, error) {
 }
 
 // secretsOfURLs are the parts of URLs in a text that shown leaves out.
-var secretsOfURLs = regexp.MustCompile(`(https?://)(?:[^\s"/?#]*@)?([^\s"?#]*)(?:[?#][^\s"]*)?`)
+var secretsOfURLs = regexp.MustCompile(`(?i)(https?://)(?:[^\s"/?#]*@)?([^\s"?#]*)(?:[?#][^\s"]*)?`)
+
+// malformedRedirect begins net/http's error of a redirect that it cannot parse. It quotes all of it.
+const malformedRedirect = "failed to parse Location header"
+
+// withoutSecrets is the text of a server's error. Like shown, it leaves out what may be secret in URLs.
+func withoutSecrets(err error) string {
+	said, _, malformed := strings.Cut(err.Error(), malformedRedirect)
+	if malformed {
+		said += "it redirects to a malformed URL"
+	}
+	return secretsOfURLs.ReplaceAllString(said, "$1$2")
+}
 
 // registryProblem classifies an error of a registry. The error may have a signed URL of the registry's storage, which gives the chart to anyone.
 func registryProblem(c release.Chart, err error) error {
-	said := secretsOfURLs.ReplaceAllString(err.Error(), "$1$2")
+	said := withoutSecrets(err)
 	if status, ok := errors.AsType[*errcode.ErrorResponse](err); ok {
 		return refusedBy(c.URL, status.StatusCode, said)
 	}

@@ -214,6 +214,7 @@ func TestSignedURLs(t *testing.T) {
 	for name, tc := range map[string]struct{ storage, want string }{
 		"refused":     {server.URL + "/stored", server.URL + "/stored"},
 		"not reached": {"https://user:s3cret@127.0.0.1:1/stored", "https://127.0.0.1:1/stored"},
+		"malformed":   {"//user:s3%cret@127.0.0.1/stored", "redirects to a malformed URL"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			storage = tc.storage

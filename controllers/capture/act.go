@@ -152,7 +152,7 @@ func (r *Reconciler) createJobs(ctx context.Context, capture sondev1.Capture, ob
 			pod := c.p.pod.Expand()
 			name, err = r.createJob(ctx, capture, agentjob.Plan{
 				ConfigMap: configMap, Secret: secret, Pod: pod, Gate: gatedBy(capture, pod),
-				Duration: c.duration, RetainFor: observed.retain, Window: observed.duration,
+				Duration: c.duration, RetainFor: observed.retain, Window: observed.duration, ContainersNotFound: missing.names,
 			})
 		}
 		if err != nil {

@@ -3,6 +3,7 @@ package capture
 import (
 	"context"
 	"fmt"
+	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -42,6 +43,18 @@ func (r *Reconciler) missingContainers(ctx context.Context, capture sondev1.Capt
 		m.present = target.ContainersText(&pod.Spec)
 	}
 	return m, nil
+}
+
+// containersNotFound returns what the entry has. If it has none, the Job knows: no status has named the Job yet, because a manager has died,
+// its write has failed, or the status had no room.
+func (p *podState) containersNotFound(capture sondev1.Capture, listed []string) []string {
+	if len(capture.Common().Containers) == 0 || len(listed) > 0 || p.job == nil {
+		return listed
+	}
+	if names := p.job.GetAnnotations()[sondev1.AnnotationContainersNotFound]; names != "" {
+		return strings.Split(names, ",")
+	}
+	return nil
 }
 
 // addTo writes the names into an entry. The entry of a Pod that has none of spec.containers is final: nothing is traced there.

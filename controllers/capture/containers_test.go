@@ -89,6 +89,32 @@ func TestTraceOfContainers(t *testing.T) {
 	}
 }
 
+// TestMissingContainersOfAnUnwrittenStatus: the write after the creation of a Job fails, and the next pass finds the Job.
+func TestMissingContainersOfAnUnwrittenStatus(t *testing.T) {
+	t.Parallel()
+	w := newTraceWorld(t, func(tr *sondev1.Trace) { tr.Spec.Containers = []string{"proxy", "web"} }, append(deployment(), webPod("web-1", withContainers("web")))...)
+	lost := false
+	w.r.Client = interceptor.NewClient(w.client.(client.WithWatch), interceptor.Funcs{
+		SubResourcePatch: func(ctx context.Context, c client.Client, sub string, o client.Object, p client.Patch, opts ...client.SubResourcePatchOption) error {
+			if len(w.jobNames()) > 0 && !lost {
+				lost = true
+				return errors.New("the API server is away")
+			}
+			return c.SubResource(sub).Patch(ctx, o, p, opts...)
+		},
+	})
+	for !lost {
+		_, err := w.r.Reconcile(t.Context(), ctrl.Request{NamespacedName: w.key})
+		if (err != nil) != lost {
+			t.Fatalf("error %v; a write has failed: %t", err, lost)
+		}
+	}
+	w.settle()
+	if diff := cmp.Diff([]string{"proxy"}, w.trace().Status.Pods[0].ContainersNotFound); diff != "" {
+		t.Errorf("not found (-want +got):\n%s", diff)
+	}
+}
+
 // TestContainersUnreadable checks that no Job is created while the Pod's containers are unknown.
 func TestContainersUnreadable(t *testing.T) {
 	t.Parallel()

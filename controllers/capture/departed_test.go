@@ -215,6 +215,21 @@ func TestDepartedPodsLeaveRoom(t *testing.T) {
 	}
 }
 
+// TestUntracedPodsAreListed: that a Pod has started untraced is only in its entry.
+func TestUntracedPodsAreListed(t *testing.T) {
+	t.Parallel()
+	var all []sondev1.PodResult
+	for i := range sondev1.MaxPodEntries + 1 {
+		all = append(all, sondev1.PodResult{Name: fmt.Sprintf("web-%03d", i), Phase: sondev1.PhaseCapturing, Job: "job"})
+	}
+	last := &all[len(all)-1]
+	last.Gate = &sondev1.GateResult{Outcome: sondev1.GateUntraced}
+	name := last.Name
+	if listed, omitted := bounded(all, 0, false); listed[0].Name != name || omitted != 1 {
+		t.Errorf("%s comes first of %d, %d are omitted; want %s", listed[0].Name, len(listed), omitted, name)
+	}
+}
+
 // TestDepartedPodsAreBounded checks that the record of one capture has a bound, and is removed with the capture.
 func TestDepartedPodsAreBounded(t *testing.T) {
 	t.Parallel()

@@ -165,6 +165,7 @@ func (planned *plan) planPod(capture sondev1.Capture, observed observation, p *p
 	}
 	endReason := endReasonOf(capture, observed, p)
 	v := observed.judge(capture, p, endReason)
+	v.Entry.ContainersNotFound = p.containersNotFound(capture, v.Entry.ContainersNotFound)
 	planned.planGate(capture, observed, p, &v)
 	missStart(&v)
 	planned.deleting = planned.deleting || v.Entry.Phase.Final() && !p.before.Phase.Final() && p.deleting()

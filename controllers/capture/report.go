@@ -147,11 +147,11 @@ func totals(entries []sondev1.PodResult) sondev1.Totals {
 // can make up such Pods, but only the others have files.
 const minDeparted = 10
 
-// bounded lists as many entries as the API allows: failed and incomplete ones first, then queued ones, then by name. A final
+// bounded lists as many entries as the API allows: failed, incomplete and untraced ones first, then queued ones, then by name. A final
 // status keeps its count of omitted Pods, because only listed Pods are judged again.
 func bounded(entries []sondev1.PodResult, omitted int32, final bool) ([]sondev1.PodResult, int32) {
 	slices.SortFunc(entries, func(a, b sondev1.PodResult) int {
-		return cmp.Or(sortRank(a)-sortRank(b), queueRank(a)-queueRank(b), cmp.Compare(a.Name, b.Name), cmp.Compare(a.UID, b.UID))
+		return cmp.Or(listRank(a)-listRank(b), queueRank(a)-queueRank(b), cmp.Compare(a.Name, b.Name), cmp.Compare(a.UID, b.UID))
 	})
 	if final {
 		return entries, omitted
@@ -197,6 +197,14 @@ func sortRank(e sondev1.PodResult) int {
 		return 0
 	}
 	return 1
+}
+
+// listRank is sortRank, except that a Pod that has started untraced comes first even before it is judged: only its entry says that it has.
+func listRank(e sondev1.PodResult) int {
+	if e.Gate != nil && slices.Contains(startedUntraced, e.Gate.Outcome) {
+		return 0
+	}
+	return sortRank(e)
 }
 
 // queueRank puts queued entries first: their Pods have no Job that could be found again.

@@ -447,6 +447,40 @@ func TestDeletedJob(t *testing.T) {
 	check(1, "without the anchor")
 }
 
+// TestDeletedJobBesideAnEarlierOne: the report of the earlier one, which a finalizer keeps, is not taken again.
+func TestDeletedJobBesideAnEarlierOne(t *testing.T) {
+	w := newWorld(t, newCollector())
+	w.pass()
+	first, _ := w.request()
+	w.end(first, release.Report{Outcome: release.Ready, Revision: 1})
+	w.pass()
+	if err := w.Get(t.Context(), client.ObjectKeyFromObject(first), first); err != nil {
+		t.Fatal(err)
+	}
+	first.Finalizers = []string{"example.com/kept"}
+	if err := w.Update(t.Context(), first); err != nil {
+		t.Fatal(err)
+	}
+	c := w.pass()
+	c.Annotations[sondev1.AnnotationRetry] = "again"
+	if err := w.Update(t.Context(), c); err != nil {
+		t.Fatal(err)
+	}
+	w.pass()
+	second := &w.jobs()[1]
+	w.end(second, release.Report{Outcome: release.Ready, Revision: 2})
+	w.pass()
+	if err := w.Delete(t.Context(), second); err != nil {
+		t.Fatal(err)
+	}
+	if c := w.pass(); c.Status.Revision != 2 || c.Status.ReportedJob != second.Name || second.Name == first.Name {
+		t.Errorf("revision %d of Job %s, want 2 of %s", c.Status.Revision, c.Status.ReportedJob, second.Name)
+	}
+	if n := len(w.jobs()); n != 1 {
+		t.Errorf("%d Jobs, want the earlier one alone", n)
+	}
+}
+
 // A spec that was never released is not ready because nothing may run.
 func TestSuspendedChangeIsNotReady(t *testing.T) {
 	w := newWorld(t, newCollector())
@@ -454,19 +488,12 @@ func TestSuspendedChangeIsNotReady(t *testing.T) {
 	w.end(&w.jobs()[0], release.Report{Outcome: release.Ready, Revision: 1})
 	c := w.pass()
 	want(t, c, sondev1.ConditionReady, "True", sondev1.ReasonUpToDate)
-	for _, changed := range []bool{false, true} {
-		c.Spec.Suspend = true
-		status := metav1.ConditionTrue
-		if changed {
-			c.Generation, c.Spec.Cluster, status = 3, "west", metav1.ConditionFalse
-		}
-		w.sign(c)
-		if err := w.Update(t.Context(), c); err != nil {
-			t.Fatal(err)
-		}
-		c = w.pass()
-		want(t, c, sondev1.ConditionReady, status, sondev1.ReasonSuspended)
+	c.Generation, c.Spec.Cluster, c.Spec.Suspend = c.Generation+1, "west", true
+	w.sign(c)
+	if err := w.Update(t.Context(), c); err != nil {
+		t.Fatal(err)
 	}
+	want(t, w.pass(), sondev1.ConditionReady, "False", sondev1.ReasonSuspended)
 }
 
 // Whatever forbids a run is said, and no Job is created.

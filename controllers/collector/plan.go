@@ -50,7 +50,7 @@ func planFor(o *observation) plan {
 		return plan{state: stalled, reason: sondev1.ReasonNotAdmitted, message: o.refused}
 	case c.Spec.Suspend:
 		return plan{state: held, reason: sondev1.ReasonSuspended, message: "spec.suspend is true: the release stays as it is"}
-	case s.ReleasedGeneration == c.Generation && !o.asked():
+	case s.ReleasedGeneration == c.Generation && !o.unchecked():
 		return o.released()
 	case s.StalledGeneration == c.Generation:
 		reason, message := sondev1.ReasonNotReleased, "the last attempt failed"
@@ -91,8 +91,8 @@ func (o *observation) released() plan {
 	return p
 }
 
-// asked reports whether a user has asked for an attempt at a release that is as the spec says. It may upgrade, so it is like a first one.
-func (o *observation) asked() bool { return o.collector.Status.Checked == nil }
+// unchecked reports whether no attempt has succeeded since the Collector was created, or since a user asked for another one.
+func (o *observation) unchecked() bool { return o.collector.Status.Checked == nil }
 
 // ready describes a release that is as the spec says.
 func (o *observation) ready() plan {
@@ -116,9 +116,9 @@ func (o *observation) ready() plan {
 }
 
 // lookIsDue reports whether it is time to look at the objects of a release that is as the spec says. Besides drift, the
-// release may be gone, and its last Job with it. If only the Job is gone, another one follows, because the operator finds the
-// release of a hub's Collector by its Job. It follows after the interval, as a policy may delete each Job that has ended. If the Job had
-// not ended, it follows at once: the release may be half made.
+// release may be gone, and its last Job with it. The operator finds the release of a hub's Collector by its Job, so a look also replaces
+// a Job that is gone: at once if that Job had not ended, because the release may be half made. Otherwise the interval since the last
+// success has to pass, as a policy may delete each Job that has ended.
 func (o *observation) lookIsDue() bool {
 	s := &o.collector.Status
 	switch {
@@ -132,11 +132,11 @@ func (o *observation) lookIsDue() bool {
 	return (looksForDrift(o.collector) || len(o.runs) == 0) && !o.isAhead(s.Checked.Add(intervalOf(o.collector)), intervalOf(o.collector))
 }
 
-// lostLast reports whether the last Job is gone before its report was read, while an earlier one still exists. If only the cache lacks it,
-// start waits.
+// lostLast reports whether the last Job is gone before its report was read, while an earlier one still exists. If it runs, and only the
+// cache lacks it, start waits.
 func (o *observation) lostLast() bool {
 	last, s := o.last(), &o.collector.Status
-	return last != nil && last.number < s.Runs && last.job.Name == s.ReportedJob && last.job.DeletionTimestamp.IsZero()
+	return last != nil && last.number < s.Runs && last.job.Name == s.ReportedJob
 }
 
 // isAhead reports whether t, which is at most a delay ahead when it is written, has not come. If it is further ahead, the clock of an earlier
@@ -162,7 +162,7 @@ func (o *observation) busy() (plan, bool) {
 	p := plan{state: reconciling, reason: sondev1.ReasonReleasing}
 	current := o.unended()
 	switch {
-	case current != nil && current.generation == o.collector.Generation && o.collector.Status.ReleasedGeneration == current.generation && !o.asked():
+	case current != nil && current.generation == o.collector.Generation && o.collector.Status.ReleasedGeneration == current.generation && !o.unchecked():
 		p = o.ready() // the Job only looks
 		p.after = 0
 	case current != nil:

@@ -39,10 +39,10 @@ func record(o *observation) {
 	if last == nil {
 		return
 	}
-	s.Job = last.job.Name
-	if s.ReportedJob == s.Job {
-		return
+	if s.ReportedJob == last.job.Name || last.number < s.Runs && s.ReportedJob == runName(o.collector, s.Runs) {
+		return // the Job of the newest report may be gone, and an earlier one still there
 	}
+	s.Job = last.job.Name
 	r := reportOf(last)
 	if r == nil {
 		return
@@ -144,7 +144,7 @@ func (o *observation) recordLook(r *release.Report) {
 	s.Attempts++
 	s.NextAttempt = o.next(r.Uncounted)
 	halfway := r.Reason == release.ReasonLockLost || r.Reason == release.ReasonReleaserFailed // perhaps
-	if !r.Uncounted || halfway || o.asked() {
+	if !r.Uncounted || halfway || o.unchecked() {
 		o.set(sondev1.ConditionReleased, metav1.ConditionFalse, r.Reason, r.Message)
 	}
 }

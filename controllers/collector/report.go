@@ -24,12 +24,7 @@ func report(o *observation, p plan) {
 		}
 		return metav1.ConditionFalse
 	}
-	isReady := is(ready)
-	s := &o.collector.Status
-	if before := condition(o.collector, sondev1.ConditionReady); p.state == held && before != nil && s.ReleasedGeneration == o.collector.Generation && !o.asked() {
-		isReady = before.Status // the release stays as it is
-	}
-	o.set(sondev1.ConditionReady, isReady, p.reason, p.message)
+	o.set(sondev1.ConditionReady, is(ready), p.reason, p.message)
 	o.set(sondev1.ConditionReconciling, is(reconciling), p.reason, p.message)
 	o.set(sondev1.ConditionStalled, is(stalled), p.reason, p.message)
 	for _, kind := range []string{sondev1.ConditionReleased, sondev1.ConditionRemediated} {

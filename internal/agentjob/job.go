@@ -3,6 +3,7 @@ package agentjob
 import (
 	"maps"
 	"strconv"
+	"strings"
 	"time"
 
 	batchv1 "k8s.io/api/batch/v1"
@@ -30,6 +31,8 @@ type Plan struct {
 	Gate bool
 	// Window is the duration of the whole capture.
 	Window time.Duration
+	// ContainersNotFound are the containers of the spec that the Pod does not have.
+	ContainersNotFound []string
 }
 
 // Job returns the Job for one Pod of a capture's target: a probe and its keeper.
@@ -37,8 +40,12 @@ func Job(o Options, capture sondev1.Capture, p Plan) *batchv1.Job {
 	k, _ := kind.CaptureOf(capture.KindName())
 	spec := NodePod(p.Pod.Spec.NodeName, gracePeriod, probe(o, capture, p), keeper(o, p))
 	spec.Volumes = volumes(capture, p)
+	annotations := k.Annotations(capture.Common())
+	if len(p.ContainersNotFound) > 0 {
+		annotations[sondev1.AnnotationContainersNotFound] = strings.Join(p.ContainersNotFound, ",")
+	}
 	return ForPod(o, capture, Agent{
-		Name: p.Name, Target: p.Pod, Annotations: k.Annotations(capture.Common()), Spec: spec, KeeperUser: p.KeeperUser,
+		Name: p.Name, Target: p.Pod, Annotations: annotations, Spec: spec, KeeperUser: p.KeeperUser,
 		Deadline: p.Duration + p.RetainFor + Margin,
 		// The manager reads the account when the capture's other Jobs have ended too, and then deletes the Jobs itself. This
 		// limit matters only if the manager does not come back.

@@ -69,19 +69,22 @@ func (p *plugin) followPackets(ctx context.Context, name string, o streamOptions
 	state := capture.NewState(c, p.clock.Now())
 	err = p.follow(ctx, a, state, saveOptions{})
 	a.display.Close()
+	download := p.commandFor("download", c)
 	switch {
-	case stream.readerEnded():
-		return nil
-	case stream.err != nil:
+	case stream.err != nil && !stream.readerEnded():
 		return stream.err
-	case errors.Is(err, follow.ErrReaderEnded):
-		return nil
+	case stream.readerEnded(), errors.Is(err, follow.ErrReaderEnded):
+		r := stream.result // what came after the end of the reader is unwanted
+		if r.Skipped+r.Waited == 0 {
+			return nil
+		}
+		return printFollowed(p.streams.ErrOut, follow.Result{Pods: r.Pods, Packets: r.Packets, Skipped: r.Skipped, Waited: r.Waited}, 0, 0, c.Spec.Rotate != nil, download)
 	case err != nil:
 		return err
 	}
 	early := endedEarly(&stream.result, c.Status.Pods, state.Pods())
 	gone := goneWithoutStream(&stream.result, c.Status.Pods)
-	return printFollowed(p.streams.ErrOut, stream.result, early, gone, c.Spec.Rotate != nil, p.commandFor("download", c))
+	return printFollowed(p.streams.ErrOut, stream.result, early, gone, c.Spec.Rotate != nil, download)
 }
 
 // goneWithoutStream counts the Pods whose files were gone before their stream began, although they had not ended when follow began. How

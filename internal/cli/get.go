@@ -122,6 +122,9 @@ func (c *getCommand) one(ctx context.Context, conn *connection, ref reference) e
 	}
 	r := report.New(found, pods, capture.Saved{})
 	text := "\n" + r.WideTable()
+	if n := found.CaptureStatus().PodsOmitted; n > 0 {
+		text += fmt.Sprintf("\nPods that are not listed here, and that TOTAL and the notes leave out: %d.\n", n)
+	}
 	if notes := r.NoteText(); notes != "" {
 		text += "\n" + notes
 	}

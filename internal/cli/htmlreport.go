@@ -155,7 +155,7 @@ func (c *reportCommand) download(ctx context.Context, name, dir string) (path st
 	if r.Path == "" {
 		return "", outcome, fmt.Errorf("nothing was saved of %s, so there is nothing to report: %s", name, strings.Join(r.Problems, "; "))
 	}
-	outcome = htmlreport.Outcome{Known: true, Complete: r.Complete, Problems: r.Problems, Notes: r.Notes}
+	outcome = htmlreport.Outcome{Known: true, Complete: r.Complete, Limited: r.Limited(), Problems: r.Problems, Notes: r.Notes}
 	if r.Total.PacketCounts != nil {
 		outcome.Overwritten = r.Total.Overwritten
 	}

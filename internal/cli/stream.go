@@ -136,13 +136,16 @@ func (s *packetStream) finish(ctx context.Context) {
 // readerEnded reports whether the reader did not want all packets.
 func (s *packetStream) readerEnded() bool { return errors.Is(s.err, follow.ErrReaderEnded) }
 
-// saved is the result of a capture that was only streamed. What a reader that has ended did not read counts as unwanted, unless the user
-// asked for all packets.
+// saved is the result of a capture that was only streamed. What came after the end of its reader counts as unwanted, unless the user asked
+// for all packets. What was left out before, because the reader was slow, is missing.
 func (s *packetStream) saved(pods []v1alpha1.PodResult, complete bool) (capture.Saved, error) {
 	read := s.result.Read
 	switch {
 	case s.readerEnded() && !complete:
-		read = nil
+		read = map[string]int64{}
+		for i := range pods {
+			read[pods[i].UID] = pods[i].Packets + pods[i].Overwritten - s.result.LeftOut[pods[i].UID]
+		}
 	case s.err != nil:
 		return capture.Saved{}, s.err
 	}

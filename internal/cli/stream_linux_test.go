@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/sonde-operator/sonde/api/v1alpha1"
+	"github.com/sonde-operator/sonde/internal/cli/follow"
 	"github.com/sonde-operator/sonde/internal/cli/report"
 	"github.com/sonde-operator/sonde/internal/kind"
 	"github.com/sonde-operator/sonde/internal/wire/pcapng"
@@ -108,6 +109,28 @@ func TestLiveWithoutAReader(t *testing.T) {
 				t.Errorf("%d captures are left; said\n%s", len(s.captures), r.errOut)
 			}
 		})
+	}
+}
+
+// TestSlowReaderThatEnds: the packets that a reader missed before it ended are in the files alone, so the capture must not be deleted.
+func TestSlowReaderThatEnds(t *testing.T) {
+	pods := []v1alpha1.PodResult{{
+		Name: "web-1", UID: "u1", Phase: v1alpha1.PhaseCompleted, Packets: 7, Files: []v1alpha1.ResultFile{{Name: "web-1.pcapng", Bytes: 9}},
+	}}
+	for leftOut, want := range map[int64]string{0: "", 4: "4 of its 7 packets are not in the stream"} {
+		s := &packetStream{err: follow.ErrReaderEnded}
+		s.result.LeftOut, s.result.Read = map[string]int64{"u1": leftOut}, map[string]int64{"u1": 1}
+		saved, err := s.saved(pods, false)
+		if err != nil {
+			t.Fatal(err)
+		}
+		got := ""
+		if saved.Files[0].Err != nil {
+			got = saved.Files[0].Err.Error()
+		}
+		if got != want {
+			t.Errorf("%d left out: %q, want %q", leftOut, got, want)
+		}
 	}
 }
 

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 
+	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/clock"
@@ -63,13 +64,24 @@ func (l *TraceLookup) live(ctx context.Context, namespace string) ([]*sondev1.Tr
 	if err := l.Cache.List(ctx, &all, client.MatchingFields{target.IndexTargetNamespace: namespace}, client.UnsafeDisableDeepCopy); err != nil {
 		return nil, fmt.Errorf("list traces: %w", err)
 	}
-	var live []*sondev1.Trace
+	var gating []*sondev1.Trace
 	for i := range all.Items {
-		t := &all.Items[i]
-		if !gate.Live(t) {
-			continue
+		if t := &all.Items[i]; gate.Live(t) {
+			gating = append(gating, t)
 		}
-		if _, err := stamp.VerifyCapture(l.Key, t); err != nil {
+	}
+	if len(gating) == 0 {
+		return nil, nil
+	}
+	ns := &metav1.PartialObjectMetadata{}
+	ns.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("Namespace"))
+	if err := l.Cache.Get(ctx, client.ObjectKey{Name: namespace}, ns); err != nil {
+		return nil, fmt.Errorf("get namespace %s: %w", namespace, err)
+	}
+	var live []*sondev1.Trace
+	for _, t := range gating {
+		// A Trace in a hub outlives its target's namespace. It must not hold the Pods of a later one of this name.
+		if claim, err := stamp.VerifyCapture(l.Key, t); err != nil || claim.TargetNamespaceUID != string(ns.UID) {
 			continue
 		}
 		// Without a leader, a Trace keeps its condition Gating beyond its end. Its gates must not hold Pods for ever.

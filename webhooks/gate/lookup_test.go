@@ -4,11 +4,13 @@ import (
 	"context"
 	"errors"
 	"maps"
+	"slices"
 	"testing"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
 	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	clocktesting "k8s.io/utils/clock/testing"
@@ -42,7 +44,22 @@ func gating(t *testing.T, name string, change func(*sondev1.Trace)) *sondev1.Tra
 	if change != nil {
 		change(trace)
 	}
-	claim := stamp.Claim{Requester: access.Requester{Username: "alice"}, TargetNamespaceUID: "uid-shop", IssuedAt: trace.CreationTimestamp.Time}
+	sign(t, trace, "uid-shop")
+	return trace
+}
+
+// gatingIn is the same for a namespace shop of that UID.
+func gatingIn(t *testing.T, uid string) *sondev1.Trace {
+	t.Helper()
+	trace := gating(t, "a", nil)
+	trace.Annotations = nil
+	sign(t, trace, uid)
+	return trace
+}
+
+func sign(t *testing.T, trace *sondev1.Trace, namespaceUID string) {
+	t.Helper()
+	claim := stamp.Claim{Requester: access.Requester{Username: "alice"}, TargetNamespaceUID: namespaceUID, IssuedAt: trace.CreationTimestamp.Time}
 	signed, err := stamp.Sign(webhooktest.Key, trace.Namespace, trace.KindName(), &trace.Spec, claim)
 	if err != nil {
 		t.Fatal(err)
@@ -52,7 +69,6 @@ func gating(t *testing.T, name string, change func(*sondev1.Trace)) *sondev1.Tra
 	}
 	maps.Copy(signed, trace.Annotations) // the test may override the stamp
 	trace.Annotations = signed
-	return trace
 }
 
 func aimedAt(kind sondev1.TargetKind, name string) func(*sondev1.Trace) {
@@ -90,6 +106,7 @@ func traceGates(t *testing.T, funcs interceptor.Funcs, cached, live []client.Obj
 		}
 		return b.Build()
 	}
+	cached = append(slices.Clone(cached), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "shop", UID: "uid-shop"}}, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "hub", UID: "uid-hub"}})
 	return &TraceLookup{
 		Cache: interceptor.NewClient(build(cached), funcs), Live: interceptor.NewClient(build(live), funcs),
 		Key: webhooktest.Key, Image: "sonde:test", Ceilings: ceiling.Limits{Duration: time.Hour}, Clock: clocktesting.NewFakePassiveClock(webhooktest.Now),
@@ -119,6 +136,7 @@ func TestTraceGates(t *testing.T) {
 		"one of a StatefulSet, by name":    {traces: []*sondev1.Trace{gating(t, "a", aimedAt("Pod", "db-0"))}, pod: newPod("db-0", "StatefulSet", "db"), want: "a"},
 		"a bare Pod without a name yet":    {traces: []*sondev1.Trace{gating(t, "a", aimedAt("Pod", "one"))}, pod: newPod("", "", "")},
 		"a Job's":                          {traces: []*sondev1.Trace{gating(t, "a", nil)}, pod: newPod("", "Job", "web")},
+		"of an earlier namespace":          {traces: []*sondev1.Trace{gatingIn(t, "uid-earlier")}, pod: webPod},
 		"in another namespace":             {traces: []*sondev1.Trace{gating(t, "a", nil)}, pod: webPod, namespace: "hub"},
 		"no Trace":                         {pod: webPod},
 		"without a gate":                   {traces: []*sondev1.Trace{gating(t, "a", func(t *sondev1.Trace) { t.Spec.Gate = nil })}, pod: webPod},

@@ -21,6 +21,9 @@ import (
 const (
 	maxPerCapture   = 64
 	maxPerNamespace = 256
+	// maxKept bounds those that exist for a target's namespace. The manager deletes expired ones, but a finalizer may keep any number, and
+	// the caches of both replicas have them all.
+	maxKept = 4 * maxPerNamespace
 )
 
 // recentFor is how long an admitted ResultAccess counts before the cache has it. A cache lags by much less.
@@ -59,7 +62,7 @@ func (h *Handler) bound(ctx context.Context, req webhook.AdmissionRequest, s *so
 	h.recent.mu.Lock()
 	defer h.recent.mu.Unlock()
 	h.recent.forget(own.at)
-	same, err := h.existing(ctx, client.MatchingFields{target.IndexTokenHash: s.TokenHash})
+	same, _, err := h.existing(ctx, client.MatchingFields{target.IndexTokenHash: s.TokenHash})
 	if err != nil {
 		return err
 	}
@@ -81,13 +84,17 @@ func (h *Handler) bound(ctx context.Context, req webhook.AdmissionRequest, s *so
 
 // count refuses one more ResultAccess to a capture, or for a target's namespace, that has too many.
 func (h *Handler) count(ctx context.Context, own grant, s *sondev1.ResultAccessSpec) error {
-	ofCapture, err := h.existing(ctx, client.InNamespace(own.to.Namespace), client.MatchingFields{target.IndexAccessTo: own.to.Name})
+	ofCapture, _, err := h.existing(ctx, client.InNamespace(own.to.Namespace), client.MatchingFields{target.IndexAccessTo: own.to.Name})
 	if err != nil {
 		return err
 	}
-	ofTarget, err := h.existing(ctx, client.MatchingFields{target.IndexAccessTarget: own.targetUID})
+	ofTarget, all, err := h.existing(ctx, client.MatchingFields{target.IndexAccessTarget: own.targetUID})
 	if err != nil {
 		return err
+	}
+	if all >= maxKept {
+		return admission.Forbidden("there are %d ResultAccesses for captures of this target's namespace, expired ones included, the most for one: "+
+			"wait until the operator has deleted the expired ones, and remove the finalizers of those that stay", all)
 	}
 	for hash, g := range h.recent.byHash {
 		if g.to == own.to {
@@ -122,14 +129,14 @@ func sum(counts map[string]int) int {
 	return total
 }
 
-// existing counts, by their hash, the ResultAccesses that opts select and that have not expired. Expired ones are deleted
-// soon, and must not lock anyone out meanwhile.
-func (h *Handler) existing(ctx context.Context, opts ...client.ListOption) (map[string]int, error) {
+// existing counts the ResultAccesses that opts select: by their hash those that have not expired, and all of them. Expired ones are
+// deleted soon, and must not lock anyone out meanwhile.
+func (h *Handler) existing(ctx context.Context, opts ...client.ListOption) (counts map[string]int, all int, err error) {
 	var list sondev1.ResultAccessList
 	if err := h.Cache.List(ctx, &list, append(opts, client.UnsafeDisableDeepCopy)...); err != nil {
-		return nil, fmt.Errorf("list resultaccesses: %w", err)
+		return nil, 0, fmt.Errorf("list resultaccesses: %w", err)
 	}
-	counts := map[string]int{}
+	counts = map[string]int{}
 	for i := range list.Items {
 		ra := &list.Items[i]
 		end := ra.CreationTimestamp.Add(time.Duration(ra.Spec.ExpirationSeconds) * time.Second)
@@ -137,5 +144,5 @@ func (h *Handler) existing(ctx context.Context, opts ...client.ListOption) (map[
 			counts[ra.Spec.TokenHash]++
 		}
 	}
-	return counts, nil
+	return counts, len(list.Items), nil
 }

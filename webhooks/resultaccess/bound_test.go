@@ -88,6 +88,14 @@ func TestBounds(t *testing.T) {
 			existing: many(maxPerNamespace, func(i int) client.Object { return existing(t, "shop", fmt.Sprint("c", i/50), i, "uid-shop", 0) }),
 			ra:       to("shop", "web", 999), code: webhooktest.Forbidden, want: "there are 256 ResultAccesses for captures of this target's namespace",
 		},
+		"expired ones that finalizers keep": {
+			existing: many(maxKept, func(i int) client.Object { return existing(t, "shop", fmt.Sprint("c", i/50), i, "uid-shop", time.Hour) }),
+			ra:       to("shop", "web", 9999), code: webhooktest.Forbidden, want: "expired ones included, the most for one: wait until",
+		},
+		"another namespace's": {
+			existing: many(maxKept, func(i int) client.Object { return existing(t, "bank", fmt.Sprint("c", i/50), i, "uid-bank", time.Hour) }),
+			ra:       to("shop", "web", 9999),
+		},
 		"too many of a namespace, from a hub": {
 			existing: many(maxPerNamespace, func(i int) client.Object { return existing(t, "bank", fmt.Sprint("c", i/50), i, "uid-bank", 0) }),
 			ra:       to("hub", "vault", 999), code: webhooktest.Forbidden, want: "this target's namespace",

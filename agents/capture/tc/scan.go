@@ -263,10 +263,15 @@ func (s *scanner) nextSole() (next uint32, err error) {
 		return 0, err
 	}
 	if blind {
+		s.report(errBlind)
 		return noProcess, nil
 	}
 	return next, nil
 }
+
+// errBlind is why no packet names a process any more.
+var errBlind = errors.New("the Pod has had more than 1,700 processes at a time, or has sent 16,384 sockets from process to process: " +
+	"no further packet can name its process")
 
 func (s *scanner) set(values map[string]any) error {
 	for name, value := range values {

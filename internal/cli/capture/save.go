@@ -121,7 +121,7 @@ func (s *Saver) Save(ctx context.Context, pods []v1alpha1.PodResult, out Output)
 }
 
 // Streamed is the result of a capture whose packets were written while it ran, and whose files are not saved. read counts the packets of
-// each Pod, by its UID; nil means that no packet was missed. bytes were written. A stream of a ring has the packets that newer ones have
+// each Pod, by its UID. bytes were written. A stream of a ring has the packets that newer ones have
 // overwritten, too, unless its reader was too slow for them.
 func Streamed(pods []v1alpha1.PodResult, read map[string]int64, bytes int64) Saved {
 	s := Saved{Path: streamPath, Bytes: bytes, Files: plan(pods)}
@@ -135,7 +135,7 @@ func Streamed(pods []v1alpha1.PodResult, read map[string]int64, bytes int64) Sav
 		first := f.Pod.UID != last // the packets are missing from the Pod's stream, and not from each file of a ring
 		last = f.Pod.UID
 		all := f.Pod.Packets + f.Pod.Overwritten
-		if missing := all - read[f.Pod.UID]; missing > 0 && read != nil && f.Err == nil && first {
+		if missing := all - read[f.Pod.UID]; missing > 0 && f.Err == nil && first {
 			f.Err = fmt.Errorf("%d of its %d packets are not in the stream", missing, all)
 		}
 	}

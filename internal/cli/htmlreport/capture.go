@@ -22,6 +22,8 @@ type Outcome struct {
 	// Known says that the rest is set.
 	Known    bool
 	Complete bool
+	// Limited says that the recording of a Pod ended at a limit of the spec.
+	Limited bool
 	// Overwritten packets were in files of a ring that newer ones have replaced.
 	Overwritten int64
 	// Problems say what is missing, and Notes are other facts.
@@ -110,6 +112,8 @@ func (c *capturePage) verdict(o Outcome) Verdict {
 		v = Verdict{Level: LevelBad, Text: "Incomplete: packets are or may be missing."}
 	case o.Overwritten > 0:
 		v = Verdict{Level: LevelGood, Text: "Complete: the file has every packet that the ring of files still had at the end."}
+	case o.Limited:
+		v = Verdict{Level: LevelGood, Text: "Complete up to a limit of the capture: the file has every packet that passed the filter before."}
 	}
 	v.Reasons = append(slices.Clone(o.Problems), o.Notes...)
 	if n := c.dropped(); n > 0 {

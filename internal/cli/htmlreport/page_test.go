@@ -150,9 +150,13 @@ func TestQuietCapture(t *testing.T) {
 }
 
 func TestVerdicts(t *testing.T) {
-	b, open, quiet := traffic.Shop(), traffic.New(), traffic.New()
+	b, open, quiet, late := traffic.Shop(), traffic.New(), traffic.New(), traffic.New()
 	open.Interface("eth0", "", 0)
 	quiet.Statistics(quiet.Interface("eth0", "shop/web, node n1", 0), traffic.Start, 0, 0)
+	eth0 := late.Interface("eth0", "", 0)
+	late.Statistics(eth0, traffic.Start, 0, 0)
+	late.Wait(time.Second)
+	late.Frame(eth0, 0, make([]byte, 60))
 	tests := map[string]struct {
 		b       []byte
 		outcome Outcome
@@ -161,9 +165,12 @@ func TestVerdicts(t *testing.T) {
 	}{
 		"a whole file":             {quiet.Bytes(), Outcome{}, LevelPlain, "The file shows no loss."},
 		"a whole capture":          {quiet.Bytes(), Outcome{Known: true, Complete: true}, LevelGood, "every packet that passed the filter"},
+		"a limit":                  {quiet.Bytes(), Outcome{Known: true, Complete: true, Limited: true}, LevelGood, "Complete up to a limit of the capture"},
+		"a limit of a ring":        {quiet.Bytes(), Outcome{Known: true, Complete: true, Limited: true, Overwritten: 1}, LevelGood, "that the ring of files still had"},
 		"a whole ring":             {quiet.Bytes(), Outcome{Known: true, Complete: true, Overwritten: 1}, LevelGood, "that the ring of files still had"},
 		"dropped":                  {b, Outcome{}, LevelWarning, "37 packets were dropped"},
 		"without statistics":       {open.Bytes(), Outcome{}, LevelWarning, "no closing statistics of 1 interface."},
+		"packets after them":       {late.Bytes(), Outcome{}, LevelWarning, "packets of 1 interface from after the closing statistics."},
 		"cut in a packet":          {b[:len(b)/2+1], Outcome{}, LevelBad, "was killed, or is still running"},
 		"what the cluster knows":   {b, Outcome{Known: true, Complete: true, Notes: []string{"one note"}}, LevelWarning, "one note"},
 		"the cluster has problems": {b, Outcome{Known: true, Problems: []string{"web-1 is Failed: TargetGone"}}, LevelBad, "TargetGone"},
@@ -180,6 +187,10 @@ func TestVerdicts(t *testing.T) {
 
 func TestTracePage(t *testing.T) {
 	p := page(t, "../traceview/testdata/shell.ndjson", Outcome{})
+	if p.Verdict.Level != LevelPlain || !strings.HasPrefix(p.Verdict.Text, "The file shows no loss.") {
+		t.Errorf("verdict of a file alone: %+v", p.Verdict)
+	}
+	p = page(t, "../traceview/testdata/shell.ndjson", Outcome{Known: true, Complete: true})
 	if p.Title != "Deployment/web in namespace shop" || p.Verdict.Level != LevelGood || figure(p, "Events") != "225" || figure(p, "Failed calls") != "10" {
 		t.Errorf("title %q, verdict %+v, figures %+v", p.Title, p.Verdict, p.Figures)
 	}

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/sonde-operator/sonde/api/v1alpha1"
+	"github.com/sonde-operator/sonde/internal/cli/live"
 )
 
 // The plugin deletes a capture and its status when everything is saved. So the report has what otherwise only the status has.
@@ -25,6 +26,58 @@ func unwatchedNotes(s *v1alpha1.CaptureStatus) []string {
 	return []string{"the operator did not watch Pods " + strings.Join(times, ", ") + "; a Pod that came and went then may be missing"}
 }
 
+// messageNotes are the messages of Pods that are Completed, for example that interfaces came and went: one note for each message, with the
+// first of its Pods.
+func messageNotes(pods []v1alpha1.PodResult) []string {
+	names, messages := map[string][]string{}, []string(nil)
+	for i := range pods {
+		if p := &pods[i]; p.Phase == v1alpha1.PhaseCompleted && p.Message != "" {
+			if names[p.Message] == nil {
+				messages = append(messages, p.Message)
+			}
+			names[p.Message] = append(names[p.Message], p.Name)
+		}
+	}
+	var notes []string
+	for _, m := range messages {
+		notes = append(notes, andMore(names[m])+": "+m)
+	}
+	return notes
+}
+
+// limits of a spec, by the reason of a Pod that reached them.
+var limits = map[string]string{
+	v1alpha1.ReasonByteLimit: "maxBytes", v1alpha1.ReasonPacketLimit: "maxPackets", v1alpha1.ReasonEventLimit: "maxEvents",
+}
+
+// Limited reports whether a Pod's recording ended at a limit of the spec.
+func (r Report) Limited() bool {
+	return slices.ContainsFunc(r.Pods, func(p Pod) bool { return limits[p.Reason] != "" })
+}
+
+// limitNotes says which Pods reached a limit of the spec: one note for each limit, with the first of its Pods.
+func limitNotes(pods []v1alpha1.PodResult, unit live.Unit) []string {
+	names := map[string][]string{}
+	for i := range pods {
+		if limit := limits[pods[i].Reason]; limit != "" {
+			names[limit] = append(names[limit], pods[i].Name)
+		}
+	}
+	var notes []string
+	for _, limit := range slices.Sorted(maps.Keys(names)) {
+		notes = append(notes, fmt.Sprintf("%s reached %s, so later %s are in no file", andMore(names[limit]), limit, unit.Count()))
+	}
+	return notes
+}
+
+// andMore names the first and counts the others.
+func andMore(names []string) string {
+	if more := len(names) - 1; more > 0 {
+		return fmt.Sprintf("%s and %d more", names[0], more)
+	}
+	return names[0]
+}
+
 // containerNotes says which containers of the spec Pods do not have: one note for each container, with the first of its Pods.
 func containerNotes(pods []v1alpha1.PodResult) []string {
 	names := map[string][]string{}
@@ -38,11 +91,7 @@ func containerNotes(pods []v1alpha1.PodResult) []string {
 	}
 	var notes []string
 	for _, c := range slices.Sorted(maps.Keys(names)) {
-		which := names[c][0] + " has"
-		if more := len(names[c]) - 1; more > 0 {
-			which = fmt.Sprintf("%s and %d more have", names[c][0], more)
-		}
-		notes = append(notes, fmt.Sprintf("%s no container %q, so the result has no events of it", which, c))
+		notes = append(notes, fmt.Sprintf("container %q does not exist in %s, so the result has no events of it", c, andMore(names[c])))
 	}
 	return notes
 }

@@ -21,14 +21,41 @@ func TestUnwatchedTimesAreNoted(t *testing.T) {
 	}
 }
 
+func TestLimitsAreNoted(t *testing.T) {
+	pc, first, second := ended(v1alpha1.PhaseCompleted, v1alpha1.ReasonEnded, ""), whole(), whole()
+	if r := New(pc, []v1alpha1.PodResult{first}, saved(savedFile(first, nil))); r.Limited() || strings.Contains(r.Text(), "reached") {
+		t.Errorf("a limit is noted without a Pod that reached it:\n%s", r.Text())
+	}
+	first.Name, first.Reason = "web-1", v1alpha1.ReasonByteLimit
+	second.Name, second.Reason = "web-2", v1alpha1.ReasonPacketLimit
+	r := New(pc, []v1alpha1.PodResult{first, second}, saved(savedFile(first, nil), savedFile(second, nil)))
+	for _, want := range []string{
+		"Note: web-1 reached maxBytes, so later packets are in no file.\n", "Note: web-2 reached maxPackets, so later packets are in no file.\n",
+	} {
+		if !r.Limited() || !strings.Contains(r.Text(), want) {
+			t.Errorf("limited %t, without %q:\n%s", r.Limited(), want, r.Text())
+		}
+	}
+}
+
+func TestMessagesAreNotedOnce(t *testing.T) {
+	pc, first, second := ended(v1alpha1.PhaseCompleted, v1alpha1.ReasonEnded, ""), whole(), whole()
+	first.Name, first.Message = "web-1", "unnoticed interfaces"
+	second.Name, second.Message = "web-2", "unnoticed interfaces"
+	text := New(pc, []v1alpha1.PodResult{first, second}, saved(savedFile(first, nil), savedFile(second, nil))).Text()
+	if strings.Count(text, "unnoticed") != 1 || !strings.Contains(text, "Note: web-1 and 1 more: unnoticed interfaces.\n") {
+		t.Errorf("want one note of both Pods:\n%s", text)
+	}
+}
+
 func TestMissingContainersAreNoted(t *testing.T) {
 	pc, first, second := ended(v1alpha1.PhaseCompleted, v1alpha1.ReasonEnded, ""), whole(), whole()
 	first.Name, first.ContainersNotFound = "web-1", []string{"log", "proxy"}
 	second.Name, second.ContainersNotFound = "web-2", []string{"proxy"}
 	text := New(pc, []v1alpha1.PodResult{first, second}, saved(savedFile(first, nil), savedFile(second, nil))).Text()
 	for _, want := range []string{
-		"Note: web-1 has no container \"log\", so the result has no events of it.\n",
-		"Note: web-1 and 1 more have no container \"proxy\", so the result has no events of it.\n",
+		"Note: container \"log\" does not exist in web-1, so the result has no events of it.\n",
+		"Note: container \"proxy\" does not exist in web-1 and 1 more, so the result has no events of it.\n",
 	} {
 		if !strings.Contains(text, want) {
 			t.Errorf("without %q:\n%s", want, text)

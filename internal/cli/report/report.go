@@ -91,7 +91,9 @@ func New(c v1alpha1.Capture, pods []v1alpha1.PodResult, saved capture.Saved) Rep
 	}
 	r.failedFiles = len(saved.Problems())
 	r.Problems = append(r.Problems, fileProblems(saved.Problems())...)
+	r.Notes = append(r.Notes, messageNotes(pods)...)
 	r.Notes = append(r.Notes, r.Total.notes()...)
+	r.Notes = append(r.Notes, limitNotes(pods, unit)...)
 	r.Notes = append(r.Notes, unwatchedNotes(status)...)
 	r.Notes = append(r.Notes, containerNotes(pods)...)
 	r.Notes = append(r.Notes, gateNotes(pods)...)
@@ -133,11 +135,8 @@ func (r *Report) pod(p v1alpha1.PodResult, saved capture.Saved) {
 			pod.Files = append(pod.Files, File{Name: f.Name, Size: f.Bytes, Path: f.Path})
 		}
 	}
-	switch {
-	case p.Phase != v1alpha1.PhaseCompleted:
+	if p.Phase != v1alpha1.PhaseCompleted {
 		r.Problems = append(r.Problems, fmt.Sprintf("%s is %s: %s", p.Name, p.Phase, sentence(p.Reason, p.Message)))
-	case p.Message != "": // for example, a requested interface never appeared
-		r.Notes = append(r.Notes, p.Name+": "+p.Message)
 	}
 	r.Pods = append(r.Pods, pod)
 }

@@ -45,12 +45,12 @@ func (s *Source) arch() string {
 	return s.Header.Arch
 }
 
-// key is the same for all files of one Pod: they are one trace.
+// key is the same for all files of one trace of a Pod.
 func (s *Source) key() string {
 	if s.Header == nil || s.Header.Pod == "" {
 		return "\x00" + s.Name
 	}
-	return table.Truncate(s.Header.Namespace+"/"+s.Header.Pod+"/"+s.Header.PodUID, maxText)
+	return table.Truncate(s.Header.JobID+"/"+s.Header.Namespace+"/"+s.Header.Pod+"/"+s.Header.PodUID, maxText)
 }
 
 // Sink receives the lines of traces one by one. A line is valid until the method returns. An error ends Read.
@@ -149,12 +149,13 @@ func keyOf(pod, uid string) podKey {
 func (s *Source) observe(h *tracefmt.Header) {
 	k := keyOf(h.Pod, h.PodUID)
 	s.Header = &tracefmt.Header{
-		Namespace: table.Truncate(h.Namespace, maxText), Pod: k.name, PodUID: k.uid, Arch: table.Truncate(h.Arch, maxText),
+		Namespace: table.Truncate(h.Namespace, maxText), JobID: table.Truncate(h.JobID, maxText), Pod: k.name, PodUID: k.uid,
+		Arch: table.Truncate(h.Arch, maxText),
 	}
 	if s.headers == nil {
 		s.headers = map[podKey]*tracefmt.Header{}
 	}
-	if len(s.headers) < maxTraces {
+	if len(s.headers) < 2*maxTraces { // two keys for each trace
 		s.headers[podKey{k.name, ""}] = s.Header // lines have the UID only where the name is ambiguous
 		s.headers[k] = s.Header
 	}

@@ -34,6 +34,7 @@ const (
 // Summary adds up the events of traces. Its memory is bounded; beyond its limits it only counts.
 type Summary struct {
 	traces      map[string]*trace
+	missing     map[string]bool // events that a node's kernel does not report
 	groups      map[string]uint64
 	otherGroups uint64
 	events      uint64
@@ -63,7 +64,7 @@ type trace struct {
 // NewSummary returns an empty one.
 func NewSummary() *Summary {
 	return &Summary{
-		traces: map[string]*trace{}, groups: map[string]uint64{}, lost: lostTable{places: map[string]uint64{}, calls: map[string]uint64{}},
+		traces: map[string]*trace{}, missing: map[string]bool{}, groups: map[string]uint64{}, lost: lostTable{places: map[string]uint64{}, calls: map[string]uint64{}},
 		calls: callTable{calls: map[string]*callCount{}}, files: fileTable{files: map[string]*fileCount{}},
 		connections: connectionTable{peers: map[string]*peer{}, failures: map[failureKey]uint64{}},
 		failures:    failureTable{failures: map[failureKey]*failure{}}, processes: processTable{current: map[processKey]*process{}},
@@ -87,6 +88,12 @@ func (s *Summary) trace(from *Source) *trace {
 func (s *Summary) Line(from *Source, line *tracefmt.Line) {
 	t := s.trace(from)
 	switch {
+	case line.Header != nil:
+		for _, name := range line.Header.Missing[:min(topRows, len(line.Header.Missing))] {
+			if len(s.missing) < topRows {
+				s.missing[table.Truncate(name, maxText)] = true
+			}
+		}
 	case line.Account != nil:
 		t.account(line.Account)
 		s.lost.add(line.Account)
@@ -180,6 +187,14 @@ func (s *Summary) Problems() []string {
 // Lost counts the events that the tracers lost, by the place where they were lost.
 func (s *Summary) Lost() map[string]uint64 { return maps.Clone(s.lost.places) }
 
+// NotReported says which events of the traced groups a node's kernel does not report; empty if none. The text is not made printable.
+func (s *Summary) NotReported() string {
+	if len(s.missing) == 0 {
+		return ""
+	}
+	return "The kernel of a node does not report these events: " + strings.Join(slices.Sorted(maps.Keys(s.missing)), ", ") + "."
+}
+
 // Events counts the events that no Filter excluded.
 func (s *Summary) Events() uint64 { return s.events }
 
@@ -225,6 +240,9 @@ func (s *Summary) head(b *strings.Builder) {
 		fmt.Fprintf(b, " %s lost: %s.", count(total(lost), "event"), parts(lost, 0))
 	case len(s.Problems()) == 0:
 		b.WriteString(" None was lost.")
+	}
+	if note := s.NotReported(); note != "" {
+		b.WriteString(" " + table.Printable(note))
 	}
 	b.WriteString("\n")
 }

@@ -230,6 +230,46 @@ func TestSeveralPods(t *testing.T) {
 	}
 }
 
+// TestTwoTracesOfAPod: the whole one does not hide that the other's tracer was killed.
+func TestTwoTracesOfAPod(t *testing.T) {
+	of := func(job string) string {
+		return `{"sonde":"trace","version":1,"jobId":"` + job + `","pod":"web-a","podUid":"u1"}` + "\n"
+	}
+	_, s := view(t, nil,
+		NewSource("a", strings.NewReader(of("aaaa")+event(1, "read", ""))),
+		NewSource("b", strings.NewReader(of("bbbb")+event(2, "write", "")+event(3, "write", "")+ended)),
+	)
+	want := []string{"web-a: the account at the end is missing: the tracer was killed or is still running, or its last file was not given"}
+	if diff := cmp.Diff(want, s.summary.Problems()); diff != "" {
+		t.Errorf("problems (-want +got):\n%s", diff)
+	}
+}
+
+// TestManyPodsInOneFile: as many as the summary has rows.
+func TestManyPodsInOneFile(t *testing.T) {
+	var headers, lines strings.Builder
+	for i := range maxTraces {
+		pod, uid := fmt.Sprintf("web-%d", i), fmt.Sprintf("u%d", i)
+		fmt.Fprintf(&headers, `{"sonde":"trace","version":1,"jobId":"aaaa","pod":%q,"podUid":%q}`+"\n", pod, uid)
+		for _, line := range []string{event(1, "read", ""), event(2, "read", ""), ended} {
+			lines.Write(tracefmt.AppendWithPod(nil, []byte(strings.TrimSpace(line)), pod, ""))
+		}
+	}
+	_, s := view(t, nil, NewSource("web.ndjson", strings.NewReader(headers.String()+lines.String())))
+	if p := s.summary.Problems(); len(p) > 0 {
+		t.Errorf("%d problems, the first: %s", len(p), p[0])
+	}
+}
+
+// TestEventsThatAKernelLacks are none that were lost, and the summary names them nevertheless.
+func TestEventsThatAKernelLacks(t *testing.T) {
+	const text = `{"sonde":"trace","version":1,"pod":"web-a","missing":["fault"]}` + "\n"
+	_, s := view(t, nil, NewSource("a", strings.NewReader(text+event(1, "mmap", "")+event(2, "mmap", "")+ended)))
+	if got := s.summary.Text(); !strings.Contains(got, " None was lost. The kernel of a node does not report these events: fault.\n") {
+		t.Errorf("the summary is\n%s", got)
+	}
+}
+
 // One file may hold the traces of several Pods. Its lines name their Pod, and the summary is the same as for single files.
 func TestSeveralPodsInOneFile(t *testing.T) {
 	one := func(pod, uid string) string {

@@ -341,7 +341,7 @@ func (v *Verdict) judgeEnded(o Observed, t *corev1.ContainerStateTerminated, now
 		v.Entry.Phase, v.Entry.Reason = sondev1.PhaseIncomplete, incompleteReason(o, t, doubt)
 		v.explain(o, t, acc)
 	case acc.Complete && acc.State == account.StateDone && acc.AddsUp() && !forced(acc.Reason):
-		v.Entry.Phase, v.Entry.Reason = phaseOfWhole(acc.Reason), reasonOr(acc.Reason, sondev1.ReasonDuration)
+		v.Entry.Phase, v.Entry.Reason = PhaseOfDone(&acc), reasonOr(acc.Reason, sondev1.ReasonDuration)
 	case acc.Complete && !acc.AddsUp():
 		v.Entry.Phase, v.Entry.Reason = sondev1.PhaseIncomplete, sondev1.ReasonProbeError
 		v.Entry.Message = fmt.Sprintf("the account does not add up: %d seen, %d in files, %d overwritten, %d dropped",
@@ -363,10 +363,10 @@ func (o Observed) wasAttached(acc account.Account) bool {
 	return before || acc.State == account.StateCapturing || !acc.Started.IsZero() || acc.Packets+acc.Events > 0
 }
 
-// phaseOfWhole returns the phase of a Pod whose account is complete. Without an interface, or a part of its time, the file is
+// PhaseOfDone returns the phase of a Pod by the last account of its probe alone. Without an interface, or a part of its time, the file is
 // whole, and the result is not.
-func phaseOfWhole(reason string) sondev1.Phase {
-	if reason == account.ReasonInterfaceNotFound || reason == account.ReasonInterfaceMissed {
+func PhaseOfDone(a *account.Account) sondev1.Phase {
+	if !a.Complete || !a.AddsUp() || forced(a.Reason) || a.Reason == account.ReasonInterfaceNotFound || a.Reason == account.ReasonInterfaceMissed {
 		return sondev1.PhaseIncomplete
 	}
 	return sondev1.PhaseCompleted

@@ -11,6 +11,7 @@ import (
 
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
+	apimeta "k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/watch"
@@ -140,10 +141,29 @@ func (s source) WatchWithContext(ctx context.Context, options metav1.ListOptions
 		return events, err
 	case options.SendInitialEvents != nil && *options.SendInitialEvents:
 		s.watch.Listed()
-		return events, nil
+		listed := false
+		return continued(events, func(e watch.Event) {
+			switch {
+			case listed:
+				s.watch.Observed()
+			case endsInitialEvents(e):
+				// Until now the reflector kept the events to itself: nobody learns of a Pod that was deleted meanwhile.
+				s.watch.Listed()
+				listed = true
+			}
+		}), nil
 	default:
-		return continued(events, s.watch.Observed), nil
+		return continued(events, func(watch.Event) { s.watch.Observed() }), nil
 	}
+}
+
+// endsInitialEvents reports whether an event is the bookmark after all Pods of a watch that begins with them.
+func endsInitialEvents(e watch.Event) bool {
+	if e.Type != watch.Bookmark {
+		return false
+	}
+	o, err := apimeta.Accessor(e.Object)
+	return err == nil && o.GetAnnotations()[metav1.InitialEventsAnnotationKey] == "true"
 }
 
 // continuedWatch calls a function at each event, bookmarks included, that is no error.
@@ -154,18 +174,18 @@ type continuedWatch struct {
 	once   sync.Once
 }
 
-func continued(from watch.Interface, observed func()) *continuedWatch {
+func continued(from watch.Interface, observed func(watch.Event)) *continuedWatch {
 	w := &continuedWatch{Interface: from, events: make(chan watch.Event), stop: make(chan struct{})}
 	go w.forward(observed)
 	return w
 }
 
 // forward ends when the watch does, or is stopped.
-func (w *continuedWatch) forward(observed func()) {
+func (w *continuedWatch) forward(observed func(watch.Event)) {
 	defer close(w.events)
 	for event := range w.Interface.ResultChan() {
 		if event.Type != watch.Error {
-			observed()
+			observed(event)
 		}
 		select {
 		case w.events <- event:

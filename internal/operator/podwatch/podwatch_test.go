@@ -93,6 +93,7 @@ func TestGapsAreBounded(t *testing.T) {
 // server answers the requests of an informer.
 type server struct {
 	initial bool // it sends all objects at the beginning of a watch
+	late    bool // the test calls endInitial
 	events  *watch.RaceFreeFakeWatcher
 	lists   chan struct{}
 }
@@ -110,9 +111,15 @@ func (s *server) Watch(o metav1.ListOptions) (watch.Interface, error) {
 			return nil, errNotSupported
 		}
 		s.lists <- struct{}{}
-		s.events.Action(watch.Bookmark, &corev1.Pod{ObjectMeta: metav1.ObjectMeta{ResourceVersion: "1", Annotations: map[string]string{metav1.InitialEventsAnnotationKey: "true"}}})
+		if !s.late {
+			s.endInitial()
+		}
 	}
 	return s.events, nil
+}
+
+func (s *server) endInitial() {
+	s.events.Action(watch.Bookmark, &corev1.Pod{ObjectMeta: metav1.ObjectMeta{ResourceVersion: "1", Annotations: map[string]string{metav1.InitialEventsAnnotationKey: "true"}}})
 }
 
 // TestInformer checks that an informer of Pods notes each list, of both forms, and that an informer of another kind does not.
@@ -143,6 +150,32 @@ func TestInformer(t *testing.T) {
 				t.Errorf("%d gaps, want %d", got, tc.want)
 			}
 		})
+	}
+}
+
+// TestInitialEvents: a watch that begins with all Pods takes a while, and what happened before its bookmark is not known.
+func TestInitialEvents(t *testing.T) {
+	clk := testingclock.NewFakeClock(dawn)
+	w := podwatch.New(clk, dawn)
+	s := &server{events: watch.NewRaceFreeFake(), initial: true, late: true, lists: make(chan struct{}, 1)}
+	clk.Step(40 * time.Second)
+	events, err := w.Source(s).WatchWithContext(t.Context(), metav1.ListOptions{SendInitialEvents: new(true)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer events.Stop()
+	clk.Step(20 * time.Second)
+	s.events.Action(watch.Added, &corev1.Pod{})
+	s.endInitial()
+	<-events.ResultChan()
+	<-events.ResultChan()
+	clk.Step(100 * time.Second)
+	s.events.Action(watch.Modified, &corev1.Pod{})
+	<-events.ResultChan()
+	clk.Step(10 * time.Second)
+	w.Listed()
+	if diff := cmp.Diff([]string{"-30 to 60", "130 to 170"}, at(w.Gaps())); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
 	}
 }
 

@@ -15,6 +15,7 @@ import (
 
 	sondev1 "github.com/sonde-operator/sonde/api/v1alpha1"
 	"github.com/sonde-operator/sonde/internal/operator/audit"
+	"github.com/sonde-operator/sonde/internal/operator/outcome"
 	"github.com/sonde-operator/sonde/internal/wire/account"
 )
 
@@ -214,13 +215,12 @@ func lineOf(p *sondev1.PodResult) Line {
 
 // phaseOf returns the phase of a running probe by its account.
 func phaseOf(a account.Account) sondev1.Phase {
-	switch {
-	case a.State == account.StateCapturing:
+	switch a.State {
+	case account.StateCapturing:
 		return sondev1.PhaseCapturing
-	case a.State == account.StateDone && a.Complete && a.AddsUp():
-		return sondev1.PhaseCompleted
-	case a.State == account.StateDone:
-		return sondev1.PhaseIncomplete
+	case account.StateDone:
+		return outcome.PhaseOfDone(&a)
+	case account.StateStarting:
 	}
 	return sondev1.PhasePending
 }

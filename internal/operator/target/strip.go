@@ -223,8 +223,9 @@ func SlimJob(job *batchv1.Job) *slim.Job {
 		ObjectMeta: metav1.ObjectMeta{
 			Name: job.Name, Namespace: job.Namespace, UID: job.UID, ResourceVersion: job.ResourceVersion,
 			CreationTimestamp: job.CreationTimestamp, DeletionTimestamp: job.DeletionTimestamp,
-			Labels:      pick(job.Labels, agentLabels...),
-			Annotations: pick(job.Annotations, sondev1.AnnotationOwner, sondev1.AnnotationTargetPod, sondev1.AnnotationTargetNode, sondev1.AnnotationCarrierKey),
+			Labels: pick(job.Labels, agentLabels...),
+			Annotations: pick(job.Annotations, sondev1.AnnotationOwner, sondev1.AnnotationTargetPod, sondev1.AnnotationTargetNode, sondev1.AnnotationCarrierKey,
+				sondev1.AnnotationContainersNotFound),
 		},
 		Status: job.Status,
 	})

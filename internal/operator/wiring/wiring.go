@@ -58,7 +58,7 @@ type manager struct {
 	podConfiguration platformcontroller.ConfigurationCache
 	// tenants reads objects of tenants for all controllers.
 	tenants client.Reader
-	// kindReads reads objects of tenants for the webhooks of all of Sonde's kinds.
+	// kindReads reads objects of tenants for the webhooks of captures, ResultAccesses, intercepts and Collectors.
 	kindReads client.Reader
 	// podReads reads objects of tenants for all webhooks of Pods.
 	podReads client.Reader

@@ -22,8 +22,8 @@ type CaptureStatusApplyConfiguration struct {
 	// startTime is when the first Jobs were created.
 	StartTime *v1.Time `json:"startTime,omitempty"`
 	// endTime is when the capture ends: a Pod that is created before it is captured, or has an entry that says why not.
-	// It is set when a probe is attached to each Pod that existed at startTime: that moment plus duration. A capture that
-	// is stopped ends then.
+	// It is set when a probe is attached to each Pod that existed at startTime and neither waits for a ceiling nor is being
+	// deleted: that moment plus duration. A capture that is stopped ends then.
 	EndTime *v1.Time `json:"endTime,omitempty"`
 	// completionTime is when the last Pod's capture ended.
 	CompletionTime *v1.Time `json:"completionTime,omitempty"`
