@@ -64,7 +64,7 @@ func (t *Trace) merge(until uint64) (err error) {
 const longestFault = 100 * time.Millisecond
 
 // mustWait reports whether e is a page fault whose end the reader awaits before it writes e and later events. It does
-// not wait at the end of the trace, or if a ring might overflow: none is freed meanwhile.
+// not wait at the end of the trace, or while a ring is half full: the rings of all CPUs fill meanwhile.
 func (t *Trace) mustWait(e *kernel.Record, until uint64) bool {
 	return t.program.TimesFaults && e.Pending() && until != math.MaxUint64 && kernel.BootTime() < e.Head.Time+uint64(longestFault) &&
 		max(t.program.Fill(), t.rare.Fill()) < 0.5

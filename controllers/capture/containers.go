@@ -45,8 +45,8 @@ func (r *Reconciler) missingContainers(ctx context.Context, capture sondev1.Capt
 	return m, nil
 }
 
-// containersNotFound returns what the entry has. If it has none, the Job knows: no status has named the Job yet, because a manager has died,
-// its write has failed, or the status had no room.
+// containersNotFound returns what the entry has, else what the Job's annotation has. A status that had the names may not have been written, or
+// it had no room for the Pod.
 func (p *podState) containersNotFound(capture sondev1.Capture, listed []string) []string {
 	if len(capture.Common().Containers) == 0 || len(listed) > 0 || p.job == nil {
 		return listed

@@ -136,7 +136,7 @@ func (o *observation) lookIsDue() bool {
 // cache lacks it, start waits.
 func (o *observation) lostLast() bool {
 	last, s := o.last(), &o.collector.Status
-	return last != nil && last.number < s.Runs && last.job.Name == s.ReportedJob
+	return last != nil && last.number < s.Runs && o.reportedRun() < s.Runs
 }
 
 // isAhead reports whether t, which is at most a delay ahead when it is written, has not come. If it is further ahead, the clock of an earlier

@@ -3,6 +3,8 @@ package collector
 import (
 	"fmt"
 	"slices"
+	"strconv"
+	"strings"
 	"time"
 
 	batchv1 "k8s.io/api/batch/v1"
@@ -39,7 +41,7 @@ func record(o *observation) {
 	if last == nil {
 		return
 	}
-	if s.ReportedJob == last.job.Name || last.number < s.Runs && s.ReportedJob == runName(o.collector, s.Runs) {
+	if s.ReportedJob == last.job.Name || last.number < o.reportedRun() {
 		return // the Job of the newest report may be gone, and an earlier one still there
 	}
 	s.Job = last.job.Name
@@ -65,6 +67,16 @@ func record(o *observation) {
 	if last.retried != s.Retried { // requested while it ran: it may have read the chart and the values before
 		s.Attempts, s.Failures, s.NextAttempt, s.StalledGeneration, s.Checked = 0, 0, nil, 0, nil
 	}
+}
+
+// reportedRun is the number of the last run whose report is in the status; 0 if none is.
+func (o *observation) reportedRun() int64 {
+	name := o.collector.Status.ReportedJob
+	n, err := strconv.ParseInt(name[strings.LastIndexByte(name, '-')+1:], 10, 64)
+	if err != nil || runName(o.collector, n) != name {
+		return 0
+	}
+	return n
 }
 
 // deadlineMargin is how much the clocks of node and API server may differ.

@@ -92,8 +92,9 @@ func TestBuild(t *testing.T) {
 func TestBuildTrace(t *testing.T) {
 	most := int64(1000)
 	for name, tc := range map[string]struct {
-		change func(*sondev1.Trace, *corev1.Pod)
-		want   captureconfig.Trace
+		change   func(*sondev1.Trace, *corev1.Pod)
+		want     captureconfig.Trace
+		notFound []string // of the Pod's containers
 	}{
 		"trace": {want: captureconfig.Trace{Groups: []string{"process", "file"}, Durations: true}},
 		"trace flap": {
@@ -110,6 +111,7 @@ func TestBuildTrace(t *testing.T) {
 			want: captureconfig.Trace{
 				Groups: []string{"process", "file"}, Durations: true, Containers: []string{"web", "istio-proxy"}, Command: "/usr/sbin/nginx", Children: true,
 			},
+			notFound: []string{"istio-proxy"},
 		},
 		"trace host pid": {
 			change: func(tr *sondev1.Trace, pod *corev1.Pod) {
@@ -139,7 +141,7 @@ func TestBuildTrace(t *testing.T) {
 			job := agentjob.Job(options, tr, agentjob.Plan{
 				Name: "web-1-qwer", ConfigMap: "shop-web", Secret: "shop-web-keeper", Pod: pod,
 				Duration: 30 * time.Second, RetainFor: time.Hour, Window: 30 * time.Second,
-				KeeperUser: agentjob.KeeperUser(tr.UID, pod.UID, 0),
+				KeeperUser: agentjob.KeeperUser(tr.UID, pod.UID, 0), ContainersNotFound: tc.notFound,
 			})
 			golden(t, name, configMap, secret, job)
 		})

@@ -137,17 +137,17 @@ func (s *packetStream) finish(ctx context.Context) {
 func (s *packetStream) readerEnded() bool { return errors.Is(s.err, follow.ErrReaderEnded) }
 
 // saved is the result of a capture that was only streamed. What came after the end of its reader counts as unwanted, unless the user asked
-// for all packets. What was left out before, because the reader was slow, is missing.
+// for all packets. What was left out before, because the reader was slow or hung, is missing.
 func (s *packetStream) saved(pods []v1alpha1.PodResult, complete bool) (capture.Saved, error) {
 	read := s.result.Read
 	switch {
-	case s.readerEnded() && !complete:
+	case s.err != nil && (complete || !s.readerEnded()):
+		return capture.Saved{}, s.err
+	case s.err != nil && !s.result.Hung:
 		read = map[string]int64{}
 		for i := range pods {
 			read[pods[i].UID] = pods[i].Packets + pods[i].Overwritten - s.result.LeftOut[pods[i].UID]
 		}
-	case s.err != nil:
-		return capture.Saved{}, s.err
 	}
 	return capture.Streamed(pods, read, s.result.Bytes), nil
 }

@@ -117,20 +117,30 @@ func TestSlowReaderThatEnds(t *testing.T) {
 	pods := []v1alpha1.PodResult{{
 		Name: "web-1", UID: "u1", Phase: v1alpha1.PhaseCompleted, Packets: 7, Files: []v1alpha1.ResultFile{{Name: "web-1.pcapng", Bytes: 9}},
 	}}
-	for leftOut, want := range map[int64]string{0: "", 4: "4 of its 7 packets are not in the stream"} {
-		s := &packetStream{err: follow.ErrReaderEnded}
-		s.result.LeftOut, s.result.Read = map[string]int64{"u1": leftOut}, map[string]int64{"u1": 1}
-		saved, err := s.saved(pods, false)
-		if err != nil {
-			t.Fatal(err)
-		}
-		got := ""
-		if saved.Files[0].Err != nil {
-			got = saved.Files[0].Err.Error()
-		}
-		if got != want {
-			t.Errorf("%d left out: %q, want %q", leftOut, got, want)
-		}
+	for name, tc := range map[string]struct {
+		leftOut int64
+		hung    bool
+		want    string
+	}{
+		"it kept up": {},
+		"slow":       {leftOut: 4, want: "4 of its 7 packets are not in the stream"},
+		"hung":       {hung: true, want: "6 of its 7 packets are not in the stream"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := &packetStream{err: follow.ErrReaderEnded}
+			s.result = follow.Result{LeftOut: map[string]int64{"u1": tc.leftOut}, Read: map[string]int64{"u1": 1}, Hung: tc.hung}
+			saved, err := s.saved(pods, false)
+			if err != nil {
+				t.Fatal(err)
+			}
+			got := ""
+			if saved.Files[0].Err != nil {
+				got = saved.Files[0].Err.Error()
+			}
+			if got != tc.want {
+				t.Errorf("%q, want %q", got, tc.want)
+			}
+		})
 	}
 }
 

@@ -131,6 +131,7 @@ func (s *scanner) next(now time.Time) {
 		return // the variables exist as long as the programs
 	}
 	s.expire(now)
+	s.reportBlind()
 	doubtful := doubts != s.doubts || unnamed != s.unnamed || s.unfinished() || s.unstable
 	if now.Sub(s.tried) < max(s.pause, minScan) || !doubtful && now.Sub(s.settled) < refreshScan {
 		return
@@ -177,7 +178,18 @@ func (s *scanner) report(err error) {
 	s.problem.Store(err.Error())
 }
 
-// failure says why the first scan during the capture failed that did; empty if none has. It may be called concurrently.
+// reportBlind keeps and logs errBlind, once. Whatever scans said before may end, and this does not.
+func (s *scanner) reportBlind() {
+	var blind bool
+	if s.get(namedVarBlind, &blind) != nil || !blind || s.failure() == errBlind.Error() {
+		return
+	}
+	s.log.Warn("Packets name no process any more", "reason", errBlind)
+	s.problem.Store(errBlind.Error())
+}
+
+// failure says why packets name no process any more, else why the first scan during the capture failed that did; empty if none has. It may
+// be called concurrently.
 func (s *scanner) failure() string {
 	why, _ := s.problem.Load().(string)
 	return why
@@ -263,14 +275,13 @@ func (s *scanner) nextSole() (next uint32, err error) {
 		return 0, err
 	}
 	if blind {
-		s.report(errBlind)
 		return noProcess, nil
 	}
 	return next, nil
 }
 
 // errBlind is why no packet names a process any more.
-var errBlind = errors.New("the Pod has had more than 1,700 processes at a time, or has sent 16,384 sockets from process to process: " +
+var errBlind = errors.New("the Pod has had more than 1,700 processes at a time, or its processes have received 16,384 sockets over Unix sockets: " +
 	"no further packet can name its process")
 
 func (s *scanner) set(values map[string]any) error {

@@ -121,8 +121,8 @@ func (s *Saver) Save(ctx context.Context, pods []v1alpha1.PodResult, out Output)
 }
 
 // Streamed is the result of a capture whose packets were written while it ran, and whose files are not saved. read counts the packets of
-// each Pod, by its UID. bytes were written. A stream of a ring has the packets that newer ones have
-// overwritten, too, unless its reader was too slow for them.
+// each Pod, by its UID. bytes were written. A stream of a ring has the packets that newer ones have overwritten, too, unless its reader was
+// too slow for them.
 func Streamed(pods []v1alpha1.PodResult, read map[string]int64, bytes int64) Saved {
 	s := Saved{Path: streamPath, Bytes: bytes, Files: plan(pods)}
 	last := ""

@@ -76,6 +76,8 @@ type Result struct {
 	// Packets that are in the files, but not in the stream: Skipped because its reader was slow, Waited because their Pod waited for its
 	// place or a connection, Earlier because they were captured before the stream began.
 	Skipped, Waited, Earlier uint64
+	// Hung says that the reader took nothing for lastWrite before it ended: what it did not read by then, it has missed.
+	Hung bool
 	// Abandoned says that the last packets did not come in time.
 	Abandoned bool
 	// Late packets came too late for their place in the order of time.
@@ -344,10 +346,12 @@ func (s *Stream) appendStatistics(buf []byte) []byte {
 
 // send writes to the output. When that fails, nothing more is read.
 func (s *Stream) send(b []byte) bool {
+	began := time.Now()
 	s.setWriting(true)
 	n, err := s.o.Out.Write(b)
 	s.setWriting(false)
 	s.mu.Lock()
+	s.result.Hung = err != nil && time.Since(began) >= lastWrite
 	s.activity++
 	s.result.Bytes += int64(n)
 	s.mu.Unlock()

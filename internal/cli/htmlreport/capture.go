@@ -107,7 +107,7 @@ func (c *capturePage) verdict(o Outcome) Verdict {
 	switch {
 	case !o.Known:
 		v = Verdict{Level: LevelPlain, Text: "The file shows no loss. Pods, interfaces, and packets that a ring has overwritten " +
-			"can be missing nevertheless: the summary of the capture says so."}
+			"can be missing nevertheless: only the summary of the capture names them."}
 	case !o.Complete:
 		v = Verdict{Level: LevelBad, Text: "Incomplete: packets are or may be missing."}
 	case o.Overwritten > 0:

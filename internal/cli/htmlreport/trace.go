@@ -157,8 +157,8 @@ func (p *tracePage) lost() uint64 {
 func (p *tracePage) verdict(o Outcome) Verdict {
 	v := Verdict{Level: LevelGood, Text: "Complete: the file has every event that the tracer wrote."}
 	if !o.Known {
-		v = Verdict{Level: LevelPlain, Text: "The file shows no loss. Pods, and the first events of a Pod, can be missing nevertheless: the " +
-			"summary of the trace says so."}
+		v = Verdict{Level: LevelPlain, Text: "The file shows no loss. Pods, and the first events of a Pod, can be missing nevertheless: only " +
+			"the summary of the trace names them."}
 	}
 	v.Reasons = append(slices.Clone(o.Problems), o.Notes...)
 	if lost := p.lost(); lost > 0 {
@@ -171,7 +171,7 @@ func (p *tracePage) verdict(o Outcome) Verdict {
 			v.Reasons = append(v.Reasons, plural(lost, "event was", "events were")+" lost, by place: "+strings.Join(parts, ", "))
 		}
 	}
-	if note := p.trace.summary.NotReported(); note != "" && !o.Known {
+	if note := p.trace.summary.NotReported(); note != "" && (!o.Known || !o.Complete) {
 		v.Reasons = append(v.Reasons, note)
 	}
 	problems := p.trace.summary.Problems()

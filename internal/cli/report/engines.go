@@ -23,11 +23,7 @@ func engineNotes(pods []v1alpha1.PodResult) []string {
 	}
 	var notes []string
 	for _, k := range order {
-		which := names[k][0]
-		if more := len(names[k]) - 1; more > 0 {
-			which += fmt.Sprintf(" and %d more", more)
-		}
-		notes = append(notes, fmt.Sprintf("by %s: %s (%s)", k.engine, k.message, which))
+		notes = append(notes, fmt.Sprintf("by %s: %s (%s)", k.engine, k.message, andMore(names[k])))
 	}
 	return notes
 }

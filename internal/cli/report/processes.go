@@ -26,11 +26,7 @@ func processNotes(pods []v1alpha1.PodResult) []string {
 	}
 	var notes []string
 	for _, why := range order {
-		which := names[why][0]
-		if more := len(names[why]) - 1; more > 0 {
-			which += fmt.Sprintf(" and %d more", more)
-		}
-		notes = append(notes, fmt.Sprintf("%s (%s)", why, which))
+		notes = append(notes, fmt.Sprintf("%s (%s)", why, andMore(names[why])))
 	}
 	return notes
 }

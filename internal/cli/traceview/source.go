@@ -14,8 +14,8 @@ import (
 type Source struct {
 	// Name of the file. The name of the Pod is in the header.
 	Name string
-	// Header of the trace to which the last line belongs; a file may hold several traces. It has only the namespace, the Pod's
-	// name and UID, and the architecture.
+	// Header of the trace to which the last line belongs; a file may hold several traces. It has only the namespace, the job
+	// ID, the Pod's name and UID, and the architecture.
 	Header *tracefmt.Header
 
 	headers  map[podKey]*tracefmt.Header

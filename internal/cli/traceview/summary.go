@@ -50,9 +50,10 @@ type Summary struct {
 	processes   processTable
 }
 
-// trace of one Pod.
+// trace is one trace of one Pod.
 type trace struct {
 	name     string
+	jobID    string
 	events   uint64
 	written  uint64
 	accounts int
@@ -79,6 +80,9 @@ func (s *Summary) trace(from *Source) *trace {
 	t := s.traces[key]
 	if t == nil {
 		t = &trace{name: from.Pod()}
+		if from.Header != nil {
+			t.jobID = from.Header.JobID
+		}
 		s.traces[key] = t
 	}
 	return t
@@ -162,9 +166,17 @@ func (s *Summary) event(from *Source, r *tracefmt.Record) {
 // Problems says which parts of the traces are missing and why, one sentence each. The texts are not made printable.
 func (s *Summary) Problems() []string {
 	var all []string
+	named := map[string]int{}
+	for _, t := range s.traces {
+		named[t.name]++
+	}
 	for _, key := range slices.Sorted(maps.Keys(s.traces)) {
 		t := s.traces[key]
-		say := func(format string, args ...any) { all = append(all, t.name+": "+fmt.Sprintf(format, args...)) }
+		name := t.name
+		if named[name] > 1 && t.jobID != "" {
+			name += " (" + t.jobID + ")"
+		}
+		say := func(format string, args ...any) { all = append(all, name+": "+fmt.Sprintf(format, args...)) }
 		for _, reason := range t.ended {
 			if reason == "" {
 				reason = "no reason was given"
