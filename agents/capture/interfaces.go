@@ -275,11 +275,12 @@ func (s *session) missed(src *source, why string) {
 	src.iface.Account.Miss(at(why))
 }
 
-// attach begins to capture an interface. One that cannot be captured is skipped with a note: the others continue.
+// attach begins to capture an interface. One that cannot be captured is skipped with a note: the others continue. The result is incomplete
+// if the spec names it.
 func (s *session) attach(l *links.Link) error {
 	lt, why := s.check(l)
 	if why != "" {
-		s.skip(l, why, false)
+		s.skip(l, why, slices.Contains(s.cfg.Interfaces, l.Name))
 		return nil
 	}
 	desc := pcapng.AppendInterface(nil, &pcapng.Interface{

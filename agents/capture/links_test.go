@@ -378,6 +378,7 @@ func TestTunIsCapturedAsRawIP(t *testing.T) {
 			n.addTun(t, "tun0", "10.79.0.1/24")
 			r := start(t, cand.engine(), &Config{NetNS: n.target, Interfaces: []string{"tun0"}})
 			filtered := start(t, cand.engine(), &Config{NetNS: n.target, Filters: frames.OnlyDiscard()})
+			named := start(t, cand.engine(), &Config{NetNS: n.target, Filters: frames.OnlyDiscard(), Interfaces: []string{"tun0"}})
 			s := n.udp(t, n.target, "udp4", ":0")
 			for range 10 {
 				if _, err := s.WriteToUDP([]byte("hello"), &net.UDPAddr{IP: net.IPv4(10, 79, 0, 2), Port: frames.Discard}); err != nil {
@@ -410,6 +411,9 @@ func TestTunIsCapturedAsRawIP(t *testing.T) {
 			}
 			if len(notes) != 1 || !strings.HasPrefix(notes[0], "tun0: the filter does not fit") {
 				t.Errorf("notes %q", notes)
+			}
+			if i := named.stop().Account.Interfaces; len(i) != 1 || i[0].Name != "tun0" || !i[0].Gap {
+				t.Errorf("a named interface that is not captured: %+v, want a gap", i)
 			}
 		})
 	}

@@ -210,6 +210,23 @@ func TestMissingAPIs(t *testing.T) {
 	}
 }
 
+// TestStrangersCannotRedact: whoever can write the lines around a key into a log must not remove what is between them.
+func TestStrangersCannotRedact(t *testing.T) {
+	const key = "-----BEGIN EC PRIVATE KEY-----\\nMHcCAQEE+/=\\n-----END EC PRIVATE KEY-----"
+	const log = `{"msg":"Refusing","PacketCapture":"\"-----BEGIN PRIVATE KEY-----\"/x"}` + "\n" + `{"msg":"Serving a result"}` + "\n" +
+		`{"msg":"Refusing","PacketCapture":"\"-----END PRIVATE KEY-----\"/x"}` + "\n"
+	if got := string(text([]byte(log + `{"pem":"` + key + `"}`))); got != log+`{"pem":"`+redacted+`"}` {
+		t.Errorf("the log is\n%s", got)
+	}
+	for _, pem := range []string{
+		"-----BEGIN RSA PRIVATE KEY-----\nProc-Type: 4,ENCRYPTED\nDEK-Info: AES-256-CBC,0A1B\n\nMIIB\n-----END RSA PRIVATE KEY-----", "-----BEGIN PRIVATE KEY-----\r\n  MIIB\r\n-----END PRIVATE KEY-----",
+	} {
+		if got := string(text([]byte(pem))); got != redacted {
+			t.Errorf("%q is left of a key", got)
+		}
+	}
+}
+
 // A log is redacted before it is truncated: here its last maxLog bytes begin in the middle of a token.
 func TestTruncatedLogHasNoSecret(t *testing.T) {
 	end := strings.Repeat("x", maxLog-len(cutNote)-len(jwt)/2)

@@ -353,6 +353,9 @@ func (v *Verdict) judgeEnded(o Observed, t *corev1.ContainerStateTerminated, now
 		v.Entry.Phase, v.Entry.Reason = sondev1.PhaseFailed, incompleteReason(o, t, acc.Reason)
 		v.explain(o, t, acc)
 	}
+	if o.RecountPending && o.wasAttached(acc) {
+		v.Entry.Message += "; the keeper did not count the files in time: they may have up to a second more than these counts"
+	}
 	v.listFiles(o, acc.Files)
 }
 
