@@ -154,6 +154,15 @@ func (p *tracePage) lost() uint64 {
 	return n
 }
 
+// notReported names the events that a node's kernel does not report. The notes of a complete trace have them already.
+func (p *tracePage) notReported(o Outcome) []string {
+	note := p.trace.summary.NotReported()
+	if note == "" || o.Known && o.Complete {
+		return nil
+	}
+	return []string{note}
+}
+
 func (p *tracePage) verdict(o Outcome) Verdict {
 	v := Verdict{Level: LevelGood, Text: "Complete: the file has every event that the tracer wrote."}
 	if !o.Known {
@@ -171,9 +180,7 @@ func (p *tracePage) verdict(o Outcome) Verdict {
 			v.Reasons = append(v.Reasons, plural(lost, "event was", "events were")+" lost, by place: "+strings.Join(parts, ", "))
 		}
 	}
-	if note := p.trace.summary.NotReported(); note != "" && (!o.Known || !o.Complete) {
-		v.Reasons = append(v.Reasons, note)
-	}
+	v.Reasons = append(v.Reasons, p.notReported(o)...)
 	problems := p.trace.summary.Problems()
 	switch {
 	case o.Known && !o.Complete, !o.Known && !p.trace.Uptime && len(problems) > 0:

@@ -353,10 +353,15 @@ func (v *Verdict) judgeEnded(o Observed, t *corev1.ContainerStateTerminated, now
 		v.Entry.Phase, v.Entry.Reason = sondev1.PhaseFailed, incompleteReason(o, t, acc.Reason)
 		v.explain(o, t, acc)
 	}
+	v.noteUncounted(o, acc)
+	v.listFiles(o, acc.Files)
+}
+
+// noteUncounted says that the counts are those of the last account of a killed probe.
+func (v *Verdict) noteUncounted(o Observed, acc account.Account) {
 	if o.RecountPending && o.wasAttached(acc) {
 		v.Entry.Message += "; the keeper did not count the files in time: they may have up to a second more than these counts"
 	}
-	v.listFiles(o, acc.Files)
 }
 
 // wasAttached reports whether a probe that has ended was attached. Its own state overrides the kubelet's, which briefly shows a
