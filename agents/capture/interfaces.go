@@ -280,7 +280,7 @@ func (s *session) missed(src *source, why string) {
 func (s *session) attach(l *links.Link) error {
 	lt, why := s.check(l)
 	if why != "" {
-		s.skip(l, why, slices.Contains(s.cfg.Interfaces, l.Name))
+		s.skipAs(record.InterfaceAccount{Name: l.Name, Index: l.Index, Gap: slices.Contains(s.cfg.Interfaces, l.Name), Odd: true, Note: why})
 		return nil
 	}
 	desc := pcapng.AppendInterface(nil, &pcapng.Interface{
@@ -411,21 +411,25 @@ func isGone(err error) bool { return errors.Is(err, unix.ENODEV) || errors.Is(er
 func (s *session) isSkipped(l *links.Link) bool {
 	_, why := s.check(l) // a tap may have another hardware type by now
 	return slices.ContainsFunc(s.rec.Skipped, func(a record.InterfaceAccount) bool {
-		return a.Index == l.Index && a.Name == l.Name && (a.Gap || why != "")
+		return a.Index == l.Index && a.Name == l.Name && (a.Gap && !a.Odd || why != "")
 	})
 }
 
 // skip notes why an interface is not captured. gap says that packets were missed that belong into the file.
 func (s *session) skip(l *links.Link, why string, gap bool) {
-	s.cfg.Log.Warn("Skipping interface", "interface", l.Name, "reason", why)
+	s.skipAs(record.InterfaceAccount{Name: l.Name, Index: l.Index, Gap: gap, Note: why})
+}
+
+func (s *session) skipAs(account record.InterfaceAccount) {
+	s.cfg.Log.Warn("Skipping interface", "interface", account.Name, "reason", account.Note)
 	s.unskip(otherInterfaces)
-	if gap && !slices.ContainsFunc(s.rec.Skipped, func(a record.InterfaceAccount) bool { return a.Gap }) {
+	if account.Gap && !slices.ContainsFunc(s.rec.Skipped, func(a record.InterfaceAccount) bool { return a.Gap }) {
 		kept := s.rec.Skipped[:min(len(s.rec.Skipped), maxNotes-1)] // one such note is always in the account
 		s.unlisted += len(s.rec.Skipped) - len(kept)
 		s.rec.Skipped = kept
 	}
 	if len(s.rec.Skipped) < maxNotes {
-		s.rec.Skipped = append(s.rec.Skipped, record.InterfaceAccount{Name: l.Name, Index: l.Index, Gap: gap, Note: why})
+		s.rec.Skipped = append(s.rec.Skipped, account)
 	} else {
 		s.unlisted++
 	}

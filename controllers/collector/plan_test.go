@@ -107,6 +107,13 @@ func TestPlan(t *testing.T) {
 			observed: []set{released, func(o *observation) { o.collector.Annotations = map[string]string{sondev1.AnnotationRetry: "now"} }},
 			state:    reconciling, reason: sondev1.ReasonReleasing, start: true,
 		},
+		"the last Job is lost, and the reported one before it is gone": { // run 1 is left, 2 was reported, 3 is lost
+			observed: []set{released, runs(newRun(2, reportText(t, release.Report{Outcome: release.Stalled, Reason: release.ReasonBadValues}))), func(o *observation) {
+				s := &o.collector.Status
+				s.Runs, s.Job, s.ReportedJob = 3, runName(o.collector, 3), runName(o.collector, 2)
+			}},
+			state: ready, reason: sondev1.ReasonUpToDate, start: true,
+		},
 		"the last Job is gone": {
 			observed: []set{released, func(o *observation) { o.runs = nil }}, state: ready, reason: sondev1.ReasonUpToDate, start: true,
 		},

@@ -136,6 +136,9 @@ func (s *packetStream) finish(ctx context.Context) {
 // readerEnded reports whether the reader did not want all packets.
 func (s *packetStream) readerEnded() bool { return errors.Is(s.err, follow.ErrReaderEnded) }
 
+// errHung says that packets which the plugin had already read may not have reached the reader.
+var errHung = errors.New("its last packets may not be in the stream: the reader took none for some seconds before it ended")
+
 // saved is the result of a capture that was only streamed. What came after the end of its reader counts as unwanted, unless the user asked
 // for all packets. What was left out before, because the reader was slow or hung, is missing.
 func (s *packetStream) saved(pods []v1alpha1.PodResult, complete bool) (capture.Saved, error) {
@@ -143,13 +146,19 @@ func (s *packetStream) saved(pods []v1alpha1.PodResult, complete bool) (capture.
 	switch {
 	case s.err != nil && (complete || !s.readerEnded()):
 		return capture.Saved{}, s.err
-	case s.err != nil && !s.result.Hung:
+	case s.err != nil:
 		read = map[string]int64{}
 		for i := range pods {
 			read[pods[i].UID] = pods[i].Packets + pods[i].Overwritten - s.result.LeftOut[pods[i].UID]
 		}
 	}
-	return capture.Streamed(pods, read, s.result.Bytes), nil
+	saved := capture.Streamed(pods, read, s.result.Bytes)
+	for i := range saved.Files {
+		if f := &saved.Files[i]; s.result.Hung && f.Err == nil {
+			f.Err = errHung
+		}
+	}
+	return saved, nil
 }
 
 // addNote says what the stream lacks that the saved file has. A capture that was only streamed has it among its problems.

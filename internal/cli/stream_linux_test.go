@@ -124,7 +124,8 @@ func TestSlowReaderThatEnds(t *testing.T) {
 	}{
 		"it kept up": {},
 		"slow":       {leftOut: 4, want: "4 of its 7 packets are not in the stream"},
-		"hung":       {hung: true, want: "6 of its 7 packets are not in the stream"},
+		"hung":       {hung: true, want: errHung.Error()},
+		"both":       {leftOut: 4, hung: true, want: "4 of its 7 packets are not in the stream"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := &packetStream{err: follow.ErrReaderEnded}

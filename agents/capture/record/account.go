@@ -106,6 +106,8 @@ type InterfaceAccount struct {
 	Gone bool `json:"gone,omitempty"`
 	// Gap is true if packets of the interface may be missing that are not counted. Note says why.
 	Gap bool `json:"gap,omitempty"`
+	// Odd is true if the interface is not captured because of its type, which may change.
+	Odd bool `json:"-"`
 	// Note says why the interface is not captured, or was not for a time; empty if it is.
 	Note string `json:"note,omitempty"`
 }

@@ -76,7 +76,7 @@ type Result struct {
 	// Packets that are in the files, but not in the stream: Skipped because its reader was slow, Waited because their Pod waited for its
 	// place or a connection, Earlier because they were captured before the stream began.
 	Skipped, Waited, Earlier uint64
-	// Hung says that the reader took nothing for lastWrite before it ended: what it did not read by then, it has missed.
+	// Hung says that the reader had not taken the last batch of packets for lastWrite when it ended: it may have missed these and later ones.
 	Hung bool
 	// Abandoned says that the last packets did not come in time.
 	Abandoned bool

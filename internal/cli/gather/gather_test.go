@@ -218,6 +218,10 @@ func TestStrangersCannotRedact(t *testing.T) {
 	if got := string(text([]byte(log + `{"pem":"` + key + `"}`))); got != log+`{"pem":"`+redacted+`"}` {
 		t.Errorf("the log is\n%s", got)
 	}
+	quoted := strings.ReplaceAll(key, `\n`, `\\n`)
+	if got := string(text([]byte(`{"error":"\"` + quoted + `\""}`))); got != `{"error":"\"`+redacted+`\""}` {
+		t.Errorf("a key that is quoted twice is left: %s", got)
+	}
 	for _, pem := range []string{
 		"-----BEGIN RSA PRIVATE KEY-----\nProc-Type: 4,ENCRYPTED\nDEK-Info: AES-256-CBC,0A1B\n\nMIIB\n-----END RSA PRIVATE KEY-----", "-----BEGIN PRIVATE KEY-----\r\n  MIIB\r\n-----END PRIVATE KEY-----",
 	} {

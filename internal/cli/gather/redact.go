@@ -29,9 +29,9 @@ var secrets = []struct {
 	with    string
 }{
 	{WebhookPath, "$1/" + redacted},
-	// Between its first and its last line only what a key has: a stranger can write these lines into a log or an object, and all between them
-	// would be missing. A line of a log and an object have a quotation mark or a dot.
-	{regexp.MustCompile(`-----BEGIN [A-Z ]*PRIVATE KEY-----(?:[A-Za-z0-9+/=:,\s-]|\\[nrt])*?-----END [A-Z ]*PRIVATE KEY-----`), redacted},
+	// Only what a key has may be between its first and its last line. A stranger can write these two lines into a log or an object, and all
+	// between them would be missing. A quotation mark or a dot, which each line of a log and each object has, ends the match.
+	{regexp.MustCompile(`-----BEGIN [A-Z ]*PRIVATE KEY-----(?:[A-Za-z0-9+/=:,\s-]|\\+[nrt])*?-----END [A-Z ]*PRIVATE KEY-----`), redacted},
 	{regexp.MustCompile(`\beyJ[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]{8,}`), redacted},
 	{regexp.MustCompile(`://[^/\s"']+@`), "://" + redacted + "@"},
 }

@@ -1,6 +1,7 @@
 package traceview
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"slices"
@@ -53,7 +54,7 @@ type Summary struct {
 // trace is one trace of one Pod.
 type trace struct {
 	name     string
-	jobID    string
+	id       string // of the trace and the Pod
 	events   uint64
 	written  uint64
 	accounts int
@@ -80,8 +81,8 @@ func (s *Summary) trace(from *Source) *trace {
 	t := s.traces[key]
 	if t == nil {
 		t = &trace{name: from.Pod()}
-		if from.Header != nil {
-			t.jobID = from.Header.JobID
+		if h := from.Header; h != nil {
+			t.id = "trace " + cmp.Or(h.JobID, "?") + ", Pod " + cmp.Or(h.PodUID, "?")
 		}
 		s.traces[key] = t
 	}
@@ -173,8 +174,8 @@ func (s *Summary) Problems() []string {
 	for _, key := range slices.Sorted(maps.Keys(s.traces)) {
 		t := s.traces[key]
 		name := t.name
-		if named[name] > 1 && t.jobID != "" {
-			name += " (" + t.jobID + ")"
+		if named[name] > 1 && t.id != "" {
+			name += " (" + t.id + ")"
 		}
 		say := func(format string, args ...any) { all = append(all, name+": "+fmt.Sprintf(format, args...)) }
 		for _, reason := range t.ended {

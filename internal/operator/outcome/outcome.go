@@ -360,7 +360,7 @@ func (v *Verdict) judgeEnded(o Observed, t *corev1.ContainerStateTerminated, now
 // noteUncounted says that the counts are those of the last account of a killed probe.
 func (v *Verdict) noteUncounted(o Observed, acc account.Account) {
 	if o.RecountPending && o.wasAttached(acc) {
-		v.Entry.Message += "; the keeper did not count the files in time: they may have up to a second more than these counts"
+		v.Entry.Message += "; the keeper did not count the files in time, so the files may have up to a second more than these counts"
 	}
 }
 

@@ -32,7 +32,7 @@ type got struct {
 }
 
 func TestJudge(t *testing.T) {
-	const uncounted = "the probe ended with exit code 137; the keeper did not count the files in time: they may have up to a second more than these counts"
+	const uncounted = "the probe ended with exit code 137; the keeper did not count the files in time, so the files may have up to a second more than these counts"
 	cases := map[string]struct {
 		observed outcome.Observed
 		at       time.Duration // after dawn, the creation of the Job
