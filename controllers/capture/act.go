@@ -16,15 +16,16 @@ import (
 
 	sondev1 "github.com/sonde-operator/sonde/api/v1alpha1"
 	"github.com/sonde-operator/sonde/internal/agentjob"
+	"github.com/sonde-operator/sonde/internal/gone"
 	"github.com/sonde-operator/sonde/internal/naming"
-	"github.com/sonde-operator/sonde/internal/operator/gone"
 	"github.com/sonde-operator/sonde/internal/operator/slim"
 	"github.com/sonde-operator/sonde/internal/operator/sweep"
 	"github.com/sonde-operator/sonde/internal/wire/keeperapi"
 )
 
-// pairsMargin is how much longer the key pairs are valid than the capture and its results last.
-const pairsMargin = 24 * time.Hour
+// pairsMargin is how much longer the key pairs are valid than the capture and its results last. The first Jobs may be created long after
+// them: the API server refused one while another Pod waited for a ceiling, for example for results that are kept for a week.
+const pairsMargin = 366 * 24 * time.Hour
 
 // DefaultParallelism is the number of calls that one pass makes at the same time, to the API server or to keepers. It lets
 // the Jobs of a capture begin together. The API server's own queues protect its other clients.

@@ -12,8 +12,8 @@ import (
 
 	sondev1 "github.com/sonde-operator/sonde/api/v1alpha1"
 	"github.com/sonde-operator/sonde/internal/agentjob"
+	"github.com/sonde-operator/sonde/internal/gone"
 	"github.com/sonde-operator/sonde/internal/operator/access"
-	"github.com/sonde-operator/sonde/internal/operator/gone"
 	"github.com/sonde-operator/sonde/internal/operator/pause"
 	"github.com/sonde-operator/sonde/internal/operator/stamp"
 	"github.com/sonde-operator/sonde/internal/wire/tunnel"

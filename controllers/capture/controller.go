@@ -17,11 +17,11 @@ import (
 
 	sondev1 "github.com/sonde-operator/sonde/api/v1alpha1"
 	"github.com/sonde-operator/sonde/internal/agentjob"
+	"github.com/sonde-operator/sonde/internal/gone"
 	"github.com/sonde-operator/sonde/internal/kind"
 	"github.com/sonde-operator/sonde/internal/naming"
 	"github.com/sonde-operator/sonde/internal/operator/access"
 	"github.com/sonde-operator/sonde/internal/operator/ceiling"
-	"github.com/sonde-operator/sonde/internal/operator/gone"
 	"github.com/sonde-operator/sonde/internal/operator/health"
 	"github.com/sonde-operator/sonde/internal/operator/pass"
 	"github.com/sonde-operator/sonde/internal/operator/podwatch"

@@ -14,8 +14,8 @@ import (
 	ctrl "sigs.k8s.io/controller-runtime"
 
 	sondev1 "github.com/sonde-operator/sonde/api/v1alpha1"
+	"github.com/sonde-operator/sonde/internal/gone"
 	"github.com/sonde-operator/sonde/internal/operator/gate"
-	"github.com/sonde-operator/sonde/internal/operator/gone"
 	"github.com/sonde-operator/sonde/internal/operator/outcome"
 	"github.com/sonde-operator/sonde/internal/wire/account"
 	"github.com/sonde-operator/sonde/internal/wire/duration"

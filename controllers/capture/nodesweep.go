@@ -12,9 +12,9 @@ import (
 
 	sondev1 "github.com/sonde-operator/sonde/api/v1alpha1"
 	"github.com/sonde-operator/sonde/internal/agentjob"
+	"github.com/sonde-operator/sonde/internal/gone"
 	"github.com/sonde-operator/sonde/internal/kind"
 	"github.com/sonde-operator/sonde/internal/naming"
-	"github.com/sonde-operator/sonde/internal/operator/gone"
 	"github.com/sonde-operator/sonde/internal/operator/outcome"
 	"github.com/sonde-operator/sonde/internal/wire/captureconfig"
 	"github.com/sonde-operator/sonde/internal/wire/privilege"

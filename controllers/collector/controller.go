@@ -32,10 +32,10 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	sondev1 "github.com/sonde-operator/sonde/api/v1alpha1"
+	"github.com/sonde-operator/sonde/internal/gone"
 	"github.com/sonde-operator/sonde/internal/operator/access"
 	"github.com/sonde-operator/sonde/internal/operator/audit"
 	"github.com/sonde-operator/sonde/internal/operator/eventlimit"
-	"github.com/sonde-operator/sonde/internal/operator/gone"
 	"github.com/sonde-operator/sonde/internal/operator/health"
 	"github.com/sonde-operator/sonde/internal/operator/pass"
 	"github.com/sonde-operator/sonde/internal/wire/text"

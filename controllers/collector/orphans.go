@@ -23,8 +23,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	sondev1 "github.com/sonde-operator/sonde/api/v1alpha1"
+	"github.com/sonde-operator/sonde/internal/gone"
 	"github.com/sonde-operator/sonde/internal/naming"
-	"github.com/sonde-operator/sonde/internal/operator/gone"
 	"github.com/sonde-operator/sonde/internal/operator/sweep"
 )
 

@@ -11,7 +11,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	sondev1 "github.com/sonde-operator/sonde/api/v1alpha1"
-	"github.com/sonde-operator/sonde/internal/operator/gone"
+	"github.com/sonde-operator/sonde/internal/gone"
 	"github.com/sonde-operator/sonde/internal/operator/target"
 )
 

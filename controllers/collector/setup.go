@@ -24,9 +24,9 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/source"
 
 	sondev1 "github.com/sonde-operator/sonde/api/v1alpha1"
+	"github.com/sonde-operator/sonde/internal/gone"
 	"github.com/sonde-operator/sonde/internal/naming"
 	"github.com/sonde-operator/sonde/internal/operator/fairqueue"
-	"github.com/sonde-operator/sonde/internal/operator/gone"
 	"github.com/sonde-operator/sonde/internal/operator/paging"
 	"github.com/sonde-operator/sonde/internal/wire/release"
 	"github.com/sonde-operator/sonde/internal/wire/text"

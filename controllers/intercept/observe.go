@@ -17,9 +17,9 @@ import (
 
 	sondev1 "github.com/sonde-operator/sonde/api/v1alpha1"
 	"github.com/sonde-operator/sonde/internal/agentjob"
+	"github.com/sonde-operator/sonde/internal/gone"
 	"github.com/sonde-operator/sonde/internal/naming"
 	"github.com/sonde-operator/sonde/internal/operator/access"
-	"github.com/sonde-operator/sonde/internal/operator/gone"
 	"github.com/sonde-operator/sonde/internal/operator/pause"
 	"github.com/sonde-operator/sonde/internal/operator/slim"
 	"github.com/sonde-operator/sonde/internal/operator/stamp"

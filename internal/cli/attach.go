@@ -18,6 +18,7 @@ import (
 	"github.com/sonde-operator/sonde/internal/cli/live"
 	"github.com/sonde-operator/sonde/internal/cli/report"
 	"github.com/sonde-operator/sonde/internal/cli/results"
+	"github.com/sonde-operator/sonde/internal/gone"
 	"github.com/sonde-operator/sonde/internal/wire/pcapng"
 	"github.com/sonde-operator/sonde/internal/wire/table"
 )
@@ -261,7 +262,7 @@ func (p *plugin) remove(ctx context.Context, conn *connection, c v1alpha1.Captur
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), cleanup)
 	defer cancel()
 	err := conn.client.Delete(ctx, c, client.Preconditions{UID: &uid})
-	if client.IgnoreNotFound(err) != nil {
+	if gone.Ignore(err) != nil {
 		fmt.Fprintf(p.streams.ErrOut, "%s %s could not be deleted: %s\n", c.KindName(), key, clause(err))
 	}
 }

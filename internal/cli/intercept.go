@@ -28,6 +28,7 @@ import (
 	"github.com/sonde-operator/sonde/internal/cli/follow"
 	"github.com/sonde-operator/sonde/internal/cli/intercept"
 	"github.com/sonde-operator/sonde/internal/cli/live"
+	"github.com/sonde-operator/sonde/internal/gone"
 	"github.com/sonde-operator/sonde/internal/wire/table"
 	"github.com/sonde-operator/sonde/internal/wire/tunnel"
 )
@@ -368,7 +369,7 @@ func (i *runningIntercept) watchOnce(ctx context.Context, end context.CancelCaus
 	key := client.ObjectKeyFromObject(i.object)
 	var now v1alpha1.InterceptRequest
 	err = i.conn.client.Get(ctx, key, &now)
-	if apierrors.IsNotFound(err) {
+	if gone.Is(err) { // not a 404 of a load balancer
 		end(errDeleted)
 		return true, nil
 	}
@@ -437,8 +438,8 @@ func failure(o *v1alpha1.InterceptRequest) error {
 }
 
 // remove deletes the InterceptRequest and waits until it is gone. The second interrupt, which ends ctx, leaves it a moment for that.
-func (i *runningIntercept) remove(ctx context.Context, gone bool) error {
-	if gone {
+func (i *runningIntercept) remove(ctx context.Context, deleted bool) error {
+	if deleted {
 		return nil
 	}
 	interrupted := ctx
@@ -466,14 +467,14 @@ func (i *runningIntercept) remove(ctx context.Context, gone bool) error {
 func removeIntercept(ctx context.Context, c client.Client, o *v1alpha1.InterceptRequest) (there bool, err error) {
 	uid := o.UID
 	err = c.Delete(ctx, &v1alpha1.InterceptRequest{ObjectMeta: o.ObjectMeta}, client.Preconditions{UID: &uid})
-	if apierrors.IsNotFound(err) {
+	if gone.Is(err) {
 		return false, nil
 	}
 	for {
 		var now v1alpha1.InterceptRequest
 		gerr := c.Get(ctx, types.NamespacedName{Namespace: o.Namespace, Name: o.Name}, &now)
 		switch {
-		case apierrors.IsNotFound(gerr), gerr == nil && now.UID != uid:
+		case gone.Is(gerr), gerr == nil && now.UID != uid:
 			return false, nil
 		case err != nil && !apierrors.IsConflict(err):
 			return gerr == nil, err

@@ -28,8 +28,12 @@ import (
 	authenticationv1 "k8s.io/api/authentication/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/utils/clock"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/fake"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
 	"github.com/sonde-operator/sonde/agents/stowaway"
 	"github.com/sonde-operator/sonde/api/v1alpha1"
@@ -1051,4 +1055,27 @@ func TestInterceptsAndDown(t *testing.T) {
 	r = c.start("intercepts", "-A")
 	r.await(t, report.ExitOK)
 	r.errOut.await(t, "No intercepts found")
+}
+
+// TestRemoveInterceptPageNotFound: a 404 of a load balancer does not say that the InterceptRequest is gone.
+func TestRemoveInterceptPageNotFound(t *testing.T) {
+	page := apierrors.NewGenericServerResponse(http.StatusNotFound, "delete", schema.GroupResource{}, "", "404 page not found", 0, true)
+	scheme := runtime.NewScheme()
+	if err := v1alpha1.AddToScheme(scheme); err != nil {
+		t.Fatal(err)
+	}
+	o := &v1alpha1.InterceptRequest{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "web", UID: "u1"}}
+	for name, funcs := range map[string]interceptor.Funcs{
+		"to the deletion": {Delete: func(context.Context, client.WithWatch, client.Object, ...client.DeleteOption) error { return page }},
+		"to the reading": {Get: func(context.Context, client.WithWatch, client.ObjectKey, client.Object, ...client.GetOption) error {
+			return page
+		}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			c := fake.NewClientBuilder().WithScheme(scheme).WithObjects(o.DeepCopy()).WithInterceptorFuncs(funcs).Build()
+			if _, err := removeIntercept(t.Context(), c, o); err == nil {
+				t.Error("it counts as deleted")
+			}
+		})
+	}
 }

@@ -18,8 +18,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/webhook"
 
 	sondev1 "github.com/sonde-operator/sonde/api/v1alpha1"
+	"github.com/sonde-operator/sonde/internal/gone"
 	"github.com/sonde-operator/sonde/internal/operator/access"
-	"github.com/sonde-operator/sonde/internal/operator/gone"
 	"github.com/sonde-operator/sonde/internal/operator/pass"
 	"github.com/sonde-operator/sonde/internal/operator/stamp"
 	"github.com/sonde-operator/sonde/webhooks/admission"

@@ -18,6 +18,7 @@ import (
 	"github.com/sonde-operator/sonde/api/v1alpha1"
 	"github.com/sonde-operator/sonde/internal/cli/live"
 	"github.com/sonde-operator/sonde/internal/cli/results"
+	"github.com/sonde-operator/sonde/internal/gone"
 	"github.com/sonde-operator/sonde/internal/kind"
 )
 
@@ -128,7 +129,7 @@ func (f *Follower) watch(ctx context.Context, k kind.Capture, key client.ObjectK
 func (f *Follower) watchOnce(ctx context.Context, k kind.Capture, key client.ObjectKey, uid types.UID, send func(message)) error {
 	first := k.New()
 	err := f.Client.Get(ctx, key, first)
-	if apierrors.IsNotFound(err) || err == nil && first.GetUID() != uid {
+	if gone.Is(err) || err == nil && first.GetUID() != uid {
 		return fmt.Errorf("%s %s: %w", k.Name, key.Name, ErrDeleted)
 	}
 	if err != nil {
@@ -184,7 +185,7 @@ func (f *Follower) stop(ctx context.Context, k kind.Capture, key client.ObjectKe
 		if err == nil || ctx.Err() != nil {
 			return
 		}
-		if apierrors.IsForbidden(err) || apierrors.IsInvalid(err) || apierrors.IsNotFound(err) {
+		if apierrors.IsForbidden(err) || apierrors.IsInvalid(err) || gone.Is(err) {
 			send(message{notice: "The capture was not stopped: " + plain(err.Error())})
 			return
 		}

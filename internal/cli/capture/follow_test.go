@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"io"
+	"net/http"
 	"slices"
 	"strings"
 	"sync"
@@ -12,6 +13,7 @@ import (
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -192,6 +194,25 @@ func TestFollowSurvivesBrokenWatches(t *testing.T) {
 		},
 	})
 	f.shown.await(t, "Capturing")
+	f.set(t, func(pc *v1alpha1.PacketCapture) { pc.Status.Phase = v1alpha1.PhaseCompleted })
+	if err := f.await(t); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// noSuchPage is the answer of a load balancer whose API server is away.
+var noSuchPage = apierrors.NewGenericServerResponse(http.StatusNotFound, "get", schema.GroupResource{}, "", "404 page not found", 0, true)
+
+func TestFollowSurvivesAPageNotFound(t *testing.T) {
+	answers := 0
+	f := follow(t, running(), silent, interceptor.Funcs{
+		Get: func(ctx context.Context, c client.WithWatch, key client.ObjectKey, o client.Object, opts ...client.GetOption) error {
+			if answers++; answers < 3 {
+				return noSuchPage
+			}
+			return c.Get(ctx, key, o, opts...)
+		},
+	})
 	f.set(t, func(pc *v1alpha1.PacketCapture) { pc.Status.Phase = v1alpha1.PhaseCompleted })
 	if err := f.await(t); err != nil {
 		t.Fatal(err)

@@ -13,6 +13,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/sonde-operator/sonde/internal/agentjob"
+	"github.com/sonde-operator/sonde/internal/gone"
 )
 
 const (
@@ -63,7 +64,7 @@ func (n Namespace) Close(ctx context.Context, report func(o client.Object, done 
 		o := objects[len(objects)-1-i]
 		err := n.Client.Delete(ctx, o)
 		switch {
-		case apierrors.IsNotFound(err):
+		case gone.Is(err):
 			report(o, "not found")
 		case err != nil:
 			return n.explain("delete "+KindOf(o)+" "+o.GetName(), err)

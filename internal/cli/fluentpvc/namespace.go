@@ -14,6 +14,7 @@ import (
 
 	sondev1 "github.com/sonde-operator/sonde/api/v1alpha1"
 	"github.com/sonde-operator/sonde/internal/agentjob"
+	"github.com/sonde-operator/sonde/internal/gone"
 )
 
 // Role is the name of the ClusterRole that the operator needs in a namespace, and of the RoleBinding there.
@@ -51,7 +52,7 @@ func (n Namespace) Allow(ctx context.Context) (changed bool, err error) {
 // can no longer process, and -1 if the user may not list them.
 func (n Namespace) Disallow(ctx context.Context) (existed bool, left int, err error) {
 	err = n.Client.Delete(ctx, n.binding())
-	if client.IgnoreNotFound(err) != nil {
+	if gone.Ignore(err) != nil {
 		return false, 0, n.explain("delete the RoleBinding", err)
 	}
 	var bindings sondev1.FluentPVCBindingList

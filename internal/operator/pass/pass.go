@@ -14,7 +14,7 @@ import (
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"github.com/sonde-operator/sonde/internal/operator/gone"
+	"github.com/sonde-operator/sonde/internal/gone"
 )
 
 // ConflictDelay is the delay of the next pass after one that read a stale object.

@@ -9,7 +9,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	apimeta "k8s.io/apimachinery/pkg/api/meta"
 
-	"github.com/sonde-operator/sonde/internal/operator/gone"
+	"github.com/sonde-operator/sonde/internal/gone"
 )
 
 // errKindUnclear reports that a list of owners got a 404. A deleted CRD causes it, but so does a proxy, or an API server that

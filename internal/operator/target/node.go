@@ -8,7 +8,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"github.com/sonde-operator/sonde/internal/operator/gone"
+	"github.com/sonde-operator/sonde/internal/gone"
 )
 
 // NodeExists reports whether a node exists. Users may write any nodeName into a Pod. No kubelet runs a Pod on a node that does not
