@@ -280,7 +280,11 @@ func (s *session) missed(src *source, why string) {
 func (s *session) attach(l *links.Link) error {
 	lt, why := s.check(l)
 	if why != "" {
-		s.skipAs(record.InterfaceAccount{Name: l.Name, Index: l.Index, Gap: slices.Contains(s.cfg.Interfaces, l.Name), Odd: true, Note: why})
+		named := slices.Contains(s.cfg.Interfaces, l.Name)
+		if named {
+			why = at(why) // its type may change, and then it is captured
+		}
+		s.skipAs(record.InterfaceAccount{Name: l.Name, Index: l.Index, Gap: named, Odd: true, Note: why})
 		return nil
 	}
 	desc := pcapng.AppendInterface(nil, &pcapng.Interface{

@@ -23,8 +23,8 @@ import (
 	"github.com/sonde-operator/sonde/internal/wire/keeperapi"
 )
 
-// pairsMargin is how much longer the key pairs are valid than the capture and its results last. The first Jobs may be created long after
-// them: the API server refused one while another Pod waited for a ceiling, for example for results that are kept for a week.
+// pairsMargin is how much longer the key pairs are valid than the capture and its results last. A Job may be created long after the pairs:
+// if its Pod waits for a ceiling, it may wait until results that are kept for a week are gone, and others may take the room then.
 const pairsMargin = 366 * 24 * time.Hour
 
 // DefaultParallelism is the number of calls that one pass makes at the same time, to the API server or to keepers. It lets

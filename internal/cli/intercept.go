@@ -326,8 +326,12 @@ func (i *runningIntercept) keepTunnel(ctx context.Context) error {
 // watch reads the InterceptRequest until it has ended. It calls ready when Stowaway's key is known.
 func (i *runningIntercept) watch(ctx context.Context, end context.CancelCauseFunc, ready func()) {
 	said, refusals := map[string]bool{}, 0
+	var served gone.Kind
 	for ctx.Err() == nil {
 		read, err := i.watchOnce(ctx, end, ready)
+		if served.Note(err, time.Now()) {
+			end(errDeleted)
+		}
 		connected := i.state.Connected()
 		if err == nil {
 			clear(said)

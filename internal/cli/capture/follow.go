@@ -115,8 +115,12 @@ func (f *Follower) apply(s *State, m message) {
 
 // watch sends every state of the capture, and watches again when a watch ends.
 func (f *Follower) watch(ctx context.Context, k kind.Capture, key client.ObjectKey, uid types.UID, send func(message)) {
+	var served gone.Kind
 	for ctx.Err() == nil {
 		err := f.watchOnce(ctx, k, key, uid, send)
+		if served.Note(err, f.Clock.Now()) {
+			err = fmt.Errorf("%s %s: %w", k.Name, key.Name, ErrDeleted)
+		}
 		if errors.Is(err, ErrDeleted) || apierrors.IsForbidden(err) || apierrors.IsUnauthorized(err) {
 			send(message{err: err})
 			return

@@ -177,6 +177,9 @@ func (n Namespace) explain(act string, err error) error {
 	if apierrors.IsForbidden(err) {
 		return fmt.Errorf("%s: %s\nAsk an admin of namespace %s to run the command: it needs the rights that it gives", act, err.Error(), n.Name)
 	}
+	if gone.IsKind(err) { // the plugin would say that Sonde's kinds are missing
+		return fmt.Errorf("%s: %s", act, err.Error())
+	}
 	return fmt.Errorf("%s: %w", act, err)
 }
 

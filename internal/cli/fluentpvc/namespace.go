@@ -96,6 +96,8 @@ func (n Namespace) explain(act string, err error) error {
 		return fmt.Errorf("%s: %s\nAsk an admin of namespace %s to run the command: it needs rights on rolebindings, and the rights that the ClusterRole %s gives", act, err.Error(), n.Name, Role)
 	case apierrors.IsNotFound(err) && notFound(err) == "clusterroles":
 		return fmt.Errorf("%s: %s: the operator is older than this plugin, or it is not installed", act, err.Error())
+	case gone.IsKind(err): // the plugin would say that Sonde's kinds are missing
+		return fmt.Errorf("%s: %s", act, err.Error())
 	}
 	return fmt.Errorf("%s: %w", act, err)
 }

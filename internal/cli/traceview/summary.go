@@ -82,7 +82,7 @@ func (s *Summary) trace(from *Source) *trace {
 	if t == nil {
 		t = &trace{name: from.Pod()}
 		if h := from.Header; h != nil {
-			t.id = "trace " + cmp.Or(h.JobID, "?") + ", Pod " + cmp.Or(h.PodUID, "?")
+			t.id = "jobId " + cmp.Or(h.JobID, "?") + ", Pod " + cmp.Or(h.PodUID, "?")
 		}
 		s.traces[key] = t
 	}

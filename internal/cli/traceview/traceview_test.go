@@ -239,7 +239,7 @@ func TestTwoTracesOfAPod(t *testing.T) {
 		NewSource("a", strings.NewReader(of("aaaa")+event(1, "read", ""))),
 		NewSource("b", strings.NewReader(of("bbbb")+event(2, "write", "")+event(3, "write", "")+ended)),
 	)
-	want := []string{"web-a (trace aaaa, Pod u1): the account at the end is missing: the tracer was killed or is still running, or its last file was not given"}
+	want := []string{"web-a (jobId aaaa, Pod u1): the account at the end is missing: the tracer was killed or is still running, or its last file was not given"}
 	if diff := cmp.Diff(want, s.summary.Problems()); diff != "" {
 		t.Errorf("problems (-want +got):\n%s", diff)
 	}

@@ -101,7 +101,7 @@ func (s *Sweeper) sweepKind(ctx context.Context, k kind.Kind) error {
 			living = append(living, string(owner.GetUID()))
 		}
 	})
-	if err != nil && !isKindGone(err) {
+	if err != nil && !gone.IsKind(err) {
 		return fmt.Errorf("list %ss: %w", k.Name, err)
 	}
 	orphans, err := orphansOf(k, living)
