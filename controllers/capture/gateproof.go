@@ -8,6 +8,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	sondev1 "github.com/sonde-operator/sonde/api/v1alpha1"
+	"github.com/sonde-operator/sonde/internal/operator/outcome"
 	"github.com/sonde-operator/sonde/internal/wire/account"
 	"github.com/sonde-operator/sonde/internal/wire/captureconfig"
 )
@@ -52,6 +53,14 @@ func claimsOpened(capture sondev1.Capture, pod *corev1.Pod) *corev1.ContainerSta
 		}
 	}
 	return nil
+}
+
+// awaitsGate reports whether the probe has opened the Pod's gate and ended since, a moment ago, and the kubelet has not reported how the gate
+// ended. The first final entry has the result of the gate: clients take it and delete the Trace.
+func (p *podState) awaitsGate(capture sondev1.Capture, pod *corev1.Pod, v *outcome.Verdict, now time.Time) bool {
+	acc := p.ownAccount()
+	return gatedBy(capture, pod) && p.before.Phase == sondev1.PhaseCapturing && v.Entry.Phase.Final() && v.Entry.Gate == nil &&
+		acc != nil && acc.Gate != "" && now.Before(v.Ended.Add(proofWait))
 }
 
 // needsProof reports whether the keeper must be asked for the account of a running probe, which says whether it opened the

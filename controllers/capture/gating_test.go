@@ -397,6 +397,36 @@ func TestKeepersWordOnTheGateIsChecked(t *testing.T) {
 	}
 }
 
+// TestGateAtTheEnd checks that a trace that ends just after its probe has opened a gate ends with the gate's result, although the kubelet
+// reports it later. If the kubelet reports nothing for a while, the trace ends without it.
+func TestGateAtTheEnd(t *testing.T) {
+	t.Parallel()
+	for name, reported := range map[string]bool{"reported": true, "not reported": false} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t, newTrace(), append(deployment(), webPod("web-1", gated(corev1.ContainerState{Running: &corev1.ContainerStateRunning{}})))...)
+			w.settle()
+			w.agents(w.attach)
+			w.settle()
+			ended := done(sondev1.ReasonDuration)
+			ended.Gate = gateID
+			w.agents(w.end(ended))
+			entry := func() sondev1.PodResult { return w.trace().Status.Pods[0] }
+			if res := w.pass(); entry().Phase != sondev1.PhaseCapturing || res.RequeueAfter > proofAgain {
+				t.Fatalf("entry %+v, next pass after %v; want that the gate's result is awaited", entry(), res.RequeueAfter)
+			}
+			if reported {
+				w.update(webPod("web-1", gated(gateMessage(gateconfig.Opened)), func(p *corev1.Pod) { p.Status.Phase = corev1.PodRunning }))
+			} else {
+				w.clock.Step(time.Hour)
+			}
+			w.settle()
+			if e := entry(); e.Phase != sondev1.PhaseCompleted || (e.Gate != nil) != reported {
+				t.Errorf("entry %+v, gate %+v", e, e.Gate)
+			}
+		})
+	}
+}
+
 // TestGateAfterThePodsTrace checks that a sandbox that is started again after the trace of its Pod does not change the result.
 func TestGateAfterThePodsTrace(t *testing.T) {
 	t.Parallel()
