@@ -26,23 +26,14 @@ func unwatchedNotes(s *v1alpha1.CaptureStatus) []string {
 	return []string{"the operator did not watch Pods " + strings.Join(times, ", ") + "; a Pod that came and went then may be missing"}
 }
 
-// messageNotes are the messages of Pods that are Completed, for example that interfaces came and went: one note for each message, with the
-// first of its Pods.
+// messageNotes are the messages of Pods that are Completed, for example that interfaces came and went.
 func messageNotes(pods []v1alpha1.PodResult) []string {
-	names, messages := map[string][]string{}, []string(nil)
-	for i := range pods {
-		if p := &pods[i]; p.Phase == v1alpha1.PhaseCompleted && p.Message != "" {
-			if names[p.Message] == nil {
-				messages = append(messages, p.Message)
-			}
-			names[p.Message] = append(names[p.Message], p.Name)
+	return grouped(pods, func(p *v1alpha1.PodResult) string {
+		if p.Phase != v1alpha1.PhaseCompleted {
+			return ""
 		}
-	}
-	var notes []string
-	for _, m := range messages {
-		notes = append(notes, andMore(names[m])+": "+m)
-	}
-	return notes
+		return p.Message
+	}, func(message, who string) string { return who + ": " + message })
 }
 
 // limits of a spec, by the reason of a Pod that reached them.
@@ -55,17 +46,30 @@ func (r Report) Limited() bool {
 	return slices.ContainsFunc(r.Pods, func(p Pod) bool { return limits[p.Reason] != "" })
 }
 
-// limitNotes says which Pods reached a limit of the spec: one note for each limit, with the first of its Pods.
+// limitNotes says which Pods reached a limit of the spec.
 func limitNotes(pods []v1alpha1.PodResult, unit live.Unit) []string {
+	return grouped(pods, func(p *v1alpha1.PodResult) string { return limits[p.Reason] }, func(limit, who string) string {
+		return fmt.Sprintf("%s reached %s, so later %s are in no file", who, limit, unit.Count())
+	})
+}
+
+// grouped makes one note for each text that Pods have, in the order of the first of its Pods, which it names. Pods without a text have none.
+func grouped(pods []v1alpha1.PodResult, textOf func(*v1alpha1.PodResult) string, note func(text, who string) string) []string {
+	var order []string
 	names := map[string][]string{}
 	for i := range pods {
-		if limit := limits[pods[i].Reason]; limit != "" {
-			names[limit] = append(names[limit], pods[i].Name)
+		text := textOf(&pods[i])
+		if text == "" {
+			continue
 		}
+		if names[text] == nil {
+			order = append(order, text)
+		}
+		names[text] = append(names[text], pods[i].Name)
 	}
 	var notes []string
-	for _, limit := range slices.Sorted(maps.Keys(names)) {
-		notes = append(notes, fmt.Sprintf("%s reached %s, so later %s are in no file", andMore(names[limit]), limit, unit.Count()))
+	for _, text := range order {
+		notes = append(notes, note(text, andMore(names[text])))
 	}
 	return notes
 }
