@@ -55,12 +55,22 @@ func claimsOpened(capture sondev1.Capture, pod *corev1.Pod) *corev1.ContainerSta
 	return nil
 }
 
-// awaitsGate reports whether the probe has opened the Pod's gate and ended since, a moment ago, and the kubelet has not reported how the gate
-// ended. The first final entry has the result of the gate: clients take it and delete the Trace.
-func (p *podState) awaitsGate(capture sondev1.Capture, pod *corev1.Pod, v *outcome.Verdict, now time.Time) bool {
+// gateReport is how long the kubelet may take to report how a gate ended. It is less than the shortest retainFor.
+const gateReport = 5 * time.Second
+
+// awaitsGateReport reports whether the probe opened the Pod's gate and has just ended, but the kubelet has not reported how the gate ended.
+// The first final entry has the result of the gate: clients take it and delete the Trace.
+func (p *podState) awaitsGateReport(capture sondev1.Capture, pod *corev1.Pod, v *outcome.Verdict, now time.Time) bool {
+	if p.before.Phase != sondev1.PhaseCapturing || !v.Entry.Phase.Final() || v.Entry.Gate != nil || !gatedBy(capture, pod) {
+		return false
+	}
 	acc := p.ownAccount()
-	return gatedBy(capture, pod) && p.before.Phase == sondev1.PhaseCapturing && v.Entry.Phase.Final() && v.Entry.Gate == nil &&
-		acc != nil && acc.Gate != "" && now.Before(v.Ended.Add(proofWait))
+	if acc == nil || acc.State != account.StateDone || acc.Gate == "" || p.deleting() { // its account may not be readable again
+		return false
+	}
+	// With a wrong clock of the node, v.Ended may be now in each pass.
+	ended := p.probe().State.Terminated.FinishedAt
+	return !ended.After(now.Add(gateReport)) && now.Before(ended.Add(gateReport))
 }
 
 // needsProof reports whether the keeper must be asked for the account of a running probe, which says whether it opened the

@@ -178,7 +178,7 @@ func (planned *plan) planGate(capture sondev1.Capture, observed observation, p *
 	if v.Entry.Gate == nil && !p.before.Phase.Final() { // it was judged by what Gating said before: Gating may have turned True again since
 		v.Entry.Gate = ungated(capture, pod)
 	}
-	if p.awaitsGate(capture, pod, v, observed.now) {
+	if p.awaitsGateReport(capture, pod, v, observed.now) {
 		v.Entry, v.Again = *p.before.DeepCopy(), earlier(v.Again, observed.now.Add(proofAgain))
 		return
 	}

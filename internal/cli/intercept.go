@@ -329,10 +329,13 @@ func (i *runningIntercept) watch(ctx context.Context, end context.CancelCauseFun
 	var served gone.Kind
 	for ctx.Err() == nil {
 		read, err := i.watchOnce(ctx, end, ready)
-		if served.Note(err, time.Now()) {
-			end(errDeleted)
-		}
 		connected := i.state.Connected()
+		switch {
+		case read:
+			served = gone.Kind{}
+		case served.Note(err, i.plugin.clock.Now()) && !connected: // it may still exist, so the end tries to delete it
+			end(fmt.Errorf("this machine is not connected, and the API server does not serve InterceptRequests: %s", clause(err)))
+		}
 		if err == nil {
 			clear(said)
 		} else if ctx.Err() == nil {

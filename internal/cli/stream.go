@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"runtime/debug"
+	"slices"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -137,7 +138,7 @@ func (s *packetStream) finish(ctx context.Context) {
 func (s *packetStream) readerEnded() bool { return errors.Is(s.err, follow.ErrReaderEnded) }
 
 // errHung says that packets which the plugin had already read may not have reached the reader.
-var errHung = errors.New("packets of this or another Pod may not be in the stream: they had waited for the reader for some seconds when it ended")
+var errHung = errors.New("packets of this or another Pod may not be in the stream: the reader hung for some seconds before it ended")
 
 // saved is the result of a capture that was only streamed. What came after the end of its reader counts as unwanted, unless the user asked
 // for all packets. What was left out before, because the reader was slow or hung, is missing.
@@ -153,8 +154,8 @@ func (s *packetStream) saved(pods []v1alpha1.PodResult, complete bool) (capture.
 		}
 	}
 	saved := capture.Streamed(pods, read, s.result.Bytes)
-	if s.result.Hung && len(saved.Files) > 0 && len(saved.Problems()) == 0 { // one problem is enough to keep the capture
-		saved.Files[0].Err = errHung
+	if whole := slices.IndexFunc(saved.Files, func(f capture.SavedFile) bool { return f.Err == nil }); s.result.Hung && whole >= 0 {
+		saved.Files[whole].Err = errHung
 	}
 	return saved, nil
 }

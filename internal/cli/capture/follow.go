@@ -117,11 +117,11 @@ func (f *Follower) apply(s *State, m message) {
 func (f *Follower) watch(ctx context.Context, k kind.Capture, key client.ObjectKey, uid types.UID, send func(message)) {
 	var served gone.Kind
 	for ctx.Err() == nil {
-		err := f.watchOnce(ctx, k, key, uid, send)
-		if served.Note(err, f.Clock.Now()) {
-			err = fmt.Errorf("%s %s: %w", k.Name, key.Name, ErrDeleted)
+		read, err := f.watchOnce(ctx, k, key, uid, send)
+		if read {
+			served = gone.Kind{}
 		}
-		if errors.Is(err, ErrDeleted) || apierrors.IsForbidden(err) || apierrors.IsUnauthorized(err) {
+		if !read && served.Note(err, f.Clock.Now()) || errors.Is(err, ErrDeleted) || apierrors.IsForbidden(err) || apierrors.IsUnauthorized(err) {
 			send(message{err: err})
 			return
 		}
@@ -129,36 +129,37 @@ func (f *Follower) watch(ctx context.Context, k kind.Capture, key client.ObjectK
 	}
 }
 
-// watchOnce ends with ErrDeleted also if another capture has the name now: while no watch was open, this one was deleted.
-func (f *Follower) watchOnce(ctx context.Context, k kind.Capture, key client.ObjectKey, uid types.UID, send func(message)) error {
+// watchOnce reports whether the capture could be read. It ends with ErrDeleted also if another capture has the name now: while no watch was
+// open, this one was deleted.
+func (f *Follower) watchOnce(ctx context.Context, k kind.Capture, key client.ObjectKey, uid types.UID, send func(message)) (read bool, err error) {
 	first := k.New()
-	err := f.Client.Get(ctx, key, first)
+	err = f.Client.Get(ctx, key, first)
 	if gone.Is(err) || err == nil && first.GetUID() != uid {
-		return fmt.Errorf("%s %s: %w", k.Name, key.Name, ErrDeleted)
+		return false, fmt.Errorf("%s %s: %w", k.Name, key.Name, ErrDeleted)
 	}
 	if err != nil {
-		return err
+		return false, err
 	}
 	send(message{capture: first})
 	w, err := f.Client.Watch(ctx, k.NewList(), client.InNamespace(key.Namespace), &client.ListOptions{
 		FieldSelector: fields.OneTermEqualSelector("metadata.name", key.Name), Raw: listFrom(first.GetResourceVersion()),
 	})
 	if err != nil {
-		return fmt.Errorf("watch %s %s: %w", k.Name, key.Name, err)
+		return true, fmt.Errorf("watch %s %s: %w", k.Name, key.Name, err)
 	}
 	defer w.Stop()
 	for {
 		select {
 		case <-ctx.Done():
-			return context.Cause(ctx)
+			return true, context.Cause(ctx)
 		case e, open := <-w.ResultChan():
 			observed, ok := e.Object.(v1alpha1.Capture)
 			switch {
 			case !open:
-				return nil
+				return true, nil
 			case !ok || observed.GetName() != key.Name:
 			case e.Type == watch.Deleted, observed.GetUID() != uid:
-				return fmt.Errorf("%s %s: %w", k.Name, key.Name, ErrDeleted)
+				return true, fmt.Errorf("%s %s: %w", k.Name, key.Name, ErrDeleted)
 			default:
 				send(message{capture: observed})
 			}

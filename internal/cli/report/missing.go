@@ -53,7 +53,7 @@ func limitNotes(pods []v1alpha1.PodResult, unit live.Unit) []string {
 	})
 }
 
-// grouped makes one note for each text that Pods have, in the order of the first of its Pods, which it names. Pods without a text have none.
+// grouped makes one note for each text. Notes are in the order of their first Pods; each names its first Pod and counts the others.
 func grouped(pods []v1alpha1.PodResult, textOf func(*v1alpha1.PodResult) string, note func(text, who string) string) []string {
 	var order []string
 	names := map[string][]string{}
