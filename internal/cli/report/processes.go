@@ -2,7 +2,7 @@ package report
 
 import "github.com/sonde-operator/sonde/api/v1alpha1"
 
-// processNotes says of which Pods no packet names its process, or not all do, although that was wanted.
+// processNotes names the Pods whose packets, or some of them, name no process although the spec asks for it.
 func processNotes(pods []v1alpha1.PodResult) []string {
 	return grouped(pods, func(p *v1alpha1.PodResult) string {
 		switch {

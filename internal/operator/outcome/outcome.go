@@ -357,7 +357,7 @@ func (v *Verdict) judgeEnded(o Observed, t *corev1.ContainerStateTerminated, now
 	v.listFiles(o, acc.Files)
 }
 
-// noteUncounted says that the counts are those of the last account of a killed probe.
+// noteUncounted says that nobody has counted the files of a killed probe: the counts are from its last account.
 func (v *Verdict) noteUncounted(o Observed, acc account.Account) {
 	if o.RecountPending && o.wasAttached(acc) {
 		v.Entry.Message += "; the keeper did not count the files in time, so the files may have up to a second more than these counts"

@@ -147,7 +147,7 @@ func (s source) WatchWithContext(ctx context.Context, options metav1.ListOptions
 			case listed:
 				s.watch.Observed()
 			case endsInitialEvents(e):
-				// Until now the reflector kept the events to itself: nobody learns of a Pod that was deleted meanwhile.
+				// The reflector hands on the Pods only now. A Pod that was deleted before is not among them.
 				s.watch.Listed()
 				listed = true
 			}
