@@ -5,6 +5,7 @@ import (
 
 	"github.com/go-logr/logr"
 	authenticationv1 "k8s.io/api/authentication/v1"
+	authorizationv1 "k8s.io/api/authorization/v1"
 	corev1 "k8s.io/api/core/v1"
 	apimeta "k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -56,6 +57,7 @@ func scheme() *runtime.Scheme {
 	utilruntime.Must(v1alpha1.AddToScheme(s))
 	utilruntime.Must(corev1.AddToScheme(s))
 	utilruntime.Must(authenticationv1.AddToScheme(s))
+	utilruntime.Must(authorizationv1.AddToScheme(s))
 	return s
 }
 
@@ -73,7 +75,7 @@ func mapper() apimeta.RESTMapper {
 	m.Add(corev1.SchemeGroupVersion.WithKind("Pod"), apimeta.RESTScopeNamespace)
 	m.Add(corev1.SchemeGroupVersion.WithKind("Service"), apimeta.RESTScopeNamespace)
 	m.Add(authenticationv1.SchemeGroupVersion.WithKind("SelfSubjectReview"), apimeta.RESTScopeRoot)
-	add("InterceptRequest", "interceptrequests")
+	m.Add(authorizationv1.SchemeGroupVersion.WithKind("SelfSubjectAccessReview"), apimeta.RESTScopeRoot)
 	for singular, plural := range map[string]string{"Deployment": "deployments", "StatefulSet": "statefulsets", "DaemonSet": "daemonsets"} {
 		apps := schema.GroupVersion{Group: "apps", Version: "v1"}
 		m.AddSpecific(apps.WithKind(singular), apps.WithResource(plural), apps.WithResource(plural), apimeta.RESTScopeNamespace)

@@ -136,12 +136,15 @@ func (c *getCommand) wide() bool { return *c.print.OutputFormat == "wide" }
 // formatted reports whether the user chose one of kubectl's printers instead of a table.
 func (c *getCommand) formatted() bool { return *c.print.OutputFormat != "" && !c.wide() }
 
-func (c *getCommand) object(o runtime.Object) error {
-	printer, err := c.print.ToPrinter()
+func (c *getCommand) object(o runtime.Object) error { return c.plugin.printObject(c.print, o) }
+
+// printObject prints an object with one of kubectl's printers.
+func (p *plugin) printObject(flags *genericclioptions.PrintFlags, o runtime.Object) error {
+	printer, err := flags.ToPrinter()
 	if err != nil {
-		return fmt.Errorf("-o %s: %w", *c.print.OutputFormat, err)
+		return fmt.Errorf("-o %s: %w", *flags.OutputFormat, err)
 	}
-	if err := printer.PrintObj(o, c.plugin.streams.Out); err != nil {
+	if err := printer.PrintObj(o, p.streams.Out); err != nil {
 		return fmt.Errorf("print: %w", err)
 	}
 	return nil

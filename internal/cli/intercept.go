@@ -44,6 +44,7 @@ const interceptExamples = `  # Every connection to port 8080 of the Deployment's
 
 type interceptCommand struct {
 	plugin  *plugin
+	port    string // a number, or the name of a container's port
 	request intercept.Request
 }
 
@@ -62,12 +63,12 @@ Exit code: 0 the intercept has ended; 1 error; 130 interrupted twice.`,
 		Example: interceptExamples,
 		Args:    oneArgument("TARGET, like deploy/web"),
 		PreRunE: func(cmd *cobra.Command, _ []string) error {
-			return rejectEmpty(cmd, "to", "header", "path", "path-prefix", "path-regex", "method", "server-name", "container", "probes", "expires-after", "grace-period")
+			return rejectEmpty(cmd, "port", "to", "header", "path", "path-prefix", "path-regex", "method", "server-name", "container", "probes", "expires-after", "grace-period")
 		},
 		RunE: func(cmd *cobra.Command, args []string) error { return c.run(cmd.Context(), args[0]) },
 	}
 	f, r := cmd.Flags(), &c.request
-	f.Int32Var(&r.Port, "port", 0, "Port on which the container listens (required). The port of a Service may be another one")
+	f.StringVar(&c.port, "port", "", "Port on which the container listens (required): its number, or its name in the Pod's spec. The port of a Service may be another one")
 	f.StringVar(&r.To, "to", "", "Address of your process: HOST:PORT, or a PORT of this machine (default the same port)")
 	f.StringArrayVar(&r.Headers, "header", nil, "Only requests with this header: NAME=VALUE. Repeat it for more. Whoever may read InterceptRequests sees the value")
 	f.StringVar(&r.Path, "path", "", "Only requests to this path, without the query")
@@ -96,6 +97,9 @@ func (c *interceptCommand) run(ctx context.Context, target string) error {
 		return err
 	}
 	c.request.Namespace = conn.namespace
+	if c.request.Port, err = c.portNumber(ctx, conn); err != nil {
+		return err
+	}
 	c.request.To = cmp.Or(c.request.To, fmt.Sprint(c.request.Port))
 	identity, err := tunnel.NewIdentity()
 	if err != nil {
@@ -108,6 +112,9 @@ func (c *interceptCommand) run(ctx context.Context, target string) error {
 	if name := c.request.RepeatedHeader(); name != "" {
 		fmt.Fprintf(c.plugin.streams.ErrOut, "Warning: all conditions must hold, so a request matches only if it has the header %s more than once. For requests with one of the values, run a command for each value\n",
 			table.Printable(name))
+	}
+	if err := mayEndIntercepts(ctx, conn); err != nil {
+		return err
 	}
 	// The signal would end the plugin before the request is deleted. watched finds a broken output: the signal comes for connections, too.
 	signal.Ignore(syscall.SIGPIPE)
@@ -331,10 +338,10 @@ func (i *runningIntercept) watch(ctx context.Context, end context.CancelCauseFun
 		read, err := i.watchOnce(ctx, end, ready)
 		connected := i.state.Connected()
 		switch {
-		case read:
+		case read || connected: // a connected intercept goes on
 			served = gone.Kind{}
-		case served.Note(err, i.plugin.clock.Now()) && !connected: // it may still exist, so the end tries to delete it
-			end(fmt.Errorf("this machine is not connected, and the API server does not serve InterceptRequests: %s", clause(err)))
+		case served.Note(err, i.plugin.clock.Now()): // it may still exist, so the end tries to delete it
+			end(errors.New("this machine is not connected, and for 30 s the API server has not served InterceptRequests"))
 		}
 		if err == nil {
 			clear(said)

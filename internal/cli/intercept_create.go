@@ -10,13 +10,29 @@ import (
 	"sync/atomic"
 	"time"
 
+	authorizationv1 "k8s.io/api/authorization/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/sonde-operator/sonde/api/v1alpha1"
+	"github.com/sonde-operator/sonde/internal/kind"
 	"github.com/sonde-operator/sonde/internal/wire/tunnel"
 )
+
+// mayEndIntercepts returns an error if the user may not delete InterceptRequests: this command could not end what it began. If the API server
+// does not answer that question, the deletion shows it.
+func mayEndIntercepts(ctx context.Context, conn *connection) error {
+	review := authorizationv1.SelfSubjectAccessReview{Spec: authorizationv1.SelfSubjectAccessReviewSpec{
+		ResourceAttributes: &authorizationv1.ResourceAttributes{
+			Namespace: conn.namespace, Verb: "delete", Group: v1alpha1.GroupVersion.Group, Resource: kind.Intercept.Resource,
+		},
+	}}
+	if err := conn.client.Create(ctx, &review); err != nil || review.Status.Allowed {
+		return nil //nolint:nilerr // see above
+	}
+	return fmt.Errorf("you may not delete InterceptRequests in namespace %s, so this command could not end the intercept: ask an admin for the ClusterRole sonde-intercept there", conn.namespace)
+}
 
 // create creates the InterceptRequest. If the answer is lost, it deletes the InterceptRequest, which would otherwise keep its port and
 // conditions until it expires, under a name that the user may not know.

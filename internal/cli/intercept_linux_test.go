@@ -25,7 +25,10 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+	appsv1 "k8s.io/api/apps/v1"
 	authenticationv1 "k8s.io/api/authentication/v1"
+	authorizationv1 "k8s.io/api/authorization/v1"
+	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -72,6 +75,8 @@ type interceptCluster struct {
 	afterGet func()
 	// gone are deleted objects, for watches from a version before.
 	gone map[string]*v1alpha1.InterceptRequest
+	// mayNotDelete answers the question whether the user may delete.
+	mayNotDelete bool
 	// mutate changes the object before it exists, as a webhook does.
 	mutate func(*v1alpha1.InterceptRequest)
 	// onCreate changes the new object, as the operator does.
@@ -107,6 +112,17 @@ func newInterceptCluster(t *testing.T) *interceptCluster {
 			Status:   authenticationv1.SelfSubjectReviewStatus{UserInfo: authenticationv1.UserInfo{Username: "alice"}},
 		})
 	})
+	mux.HandleFunc("POST /apis/authorization.k8s.io/v1/selfsubjectaccessreviews", c.review)
+	mux.HandleFunc("GET /apis/apps/v1/namespaces/shop/{kind}/{name}", func(w http.ResponseWriter, r *http.Request) {
+		if r.PathValue("kind") != "deployments" || r.PathValue("name") != "web" {
+			answerError(w, apierrors.NewForbidden(schema.GroupResource{Group: "apps", Resource: r.PathValue("kind")}, r.PathValue("name"), errors.New("no")))
+			return
+		}
+		answerJSON(w, http.StatusOK, web)
+	})
+	mux.HandleFunc("GET /api/v1/namespaces/shop/pods/{name}", func(w http.ResponseWriter, r *http.Request) {
+		answerError(w, apierrors.NewNotFound(schema.GroupResource{Resource: "pods"}, r.PathValue("name")))
+	})
 	const proxied = "/api/v1/namespaces/sonde-system/services/http:sonde-stowaway:client/proxy"
 	mux.HandleFunc(proxied+"/", func(w http.ResponseWriter, r *http.Request) {
 		c.mu.Lock()
@@ -128,6 +144,32 @@ func newInterceptCluster(t *testing.T) *interceptCluster {
 	t.Cleanup(server.CloseClientConnections)
 	c.url = server.URL
 	return c
+}
+
+// web is the workload whose ports have names.
+var web = appsv1.Deployment{
+	TypeMeta: metav1.TypeMeta{Kind: "Deployment", APIVersion: "apps/v1"},
+	Spec: appsv1.DeploymentSpec{Template: corev1.PodTemplateSpec{Spec: corev1.PodSpec{
+		Containers: []corev1.Container{
+			{Name: "app", Ports: []corev1.ContainerPort{{Name: "http", ContainerPort: 8080}, {Name: "dns", ContainerPort: 53, Protocol: corev1.ProtocolUDP}, {Name: "admin", ContainerPort: 9000}}},
+			{Name: "log", Ports: []corev1.ContainerPort{{Name: "admin", ContainerPort: 9001}, {ContainerPort: 7}}},
+		},
+		InitContainers: []corev1.Container{{Name: "mesh", Ports: []corev1.ContainerPort{{Name: "proxy", ContainerPort: 15001}}}},
+	}}},
+}
+
+func (c *interceptCluster) review(w http.ResponseWriter, r *http.Request) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	var review authorizationv1.SelfSubjectAccessReview
+	if err := json.NewDecoder(r.Body).Decode(&review); err != nil {
+		c.t.Error(err)
+	}
+	if a := review.Spec.ResourceAttributes; a.Verb != "delete" || a.Resource != "interceptrequests" || a.Namespace != "shop" {
+		c.t.Errorf("asks whether the user may %+v", a)
+	}
+	review.Status.Allowed = !c.mayNotDelete
+	answerJSON(w, http.StatusCreated, review)
 }
 
 func (c *interceptCluster) dial(ctx context.Context, network, address string) (net.Conn, error) {
@@ -1038,6 +1080,17 @@ func TestInterceptsAndDown(t *testing.T) {
 	if r.out.String() != want {
 		t.Errorf("table\n%s\nwant\n%s", r.out, want)
 	}
+	for output, want := range map[string]string{
+		"name":                              "interceptrequest.monitoring.openshift.tpg/a1\n",
+		"jsonpath={.items[*].status.phase}": "Active",
+		"json":                              `"kind": "InterceptRequestList"`,
+	} {
+		r = c.start("intercepts", "-o", output)
+		r.await(t, report.ExitOK)
+		if got := r.out.String(); !strings.Contains(got, want) {
+			t.Errorf("-o %s prints %q, want %q", output, got, want)
+		}
+	}
 	c.add("b1", "bob")
 	r = c.start("down")
 	r.await(t, report.ExitOK)
@@ -1055,6 +1108,46 @@ func TestInterceptsAndDown(t *testing.T) {
 	r = c.start("intercepts", "-A")
 	r.await(t, report.ExitOK)
 	r.errOut.await(t, "No intercepts found")
+}
+
+func TestInterceptPortByName(t *testing.T) {
+	for name, tc := range map[string]struct {
+		args []string
+		want int32
+		says string
+	}{
+		"name":           {args: []string{"web", "--port", "http"}, want: 8080},
+		"sidecar":        {args: []string{"web", "--port", "proxy"}, want: 15001},
+		"container":      {args: []string{"web", "--port", "admin", "--container", "log"}, want: 9001},
+		"two":            {args: []string{"web", "--port", "admin"}, says: "different ports of Deployment shop/web have this name: add --container, or write the number"},
+		"UDP":            {args: []string{"web", "--port", "dns"}, says: "no TCP port of Deployment shop/web has this name: write one of http, admin, proxy, or the number"},
+		"no names":       {args: []string{"web", "--port", "http", "--container", "db"}, says: "no TCP port of Deployment shop/web has a name: write the number"},
+		"no right":       {args: []string{"sts/db", "--port", "sql"}, says: "you may not read StatefulSet shop/db, which has the number of this port: write the number"},
+		"not there":      {args: []string{"pod/db", "--port", "sql"}, says: `pods "db" not found`},
+		"not a port":     {args: []string{"web", "--port", "99999999999"}, says: "--port: write the port on which the container listens"},
+		"negative":       {args: []string{"web", "--port", "-1"}, says: "--port: write the port on which the container listens"},
+		"without":        {args: []string{"web"}, says: "--port: write the port on which the container listens"},
+		"may not delete": {args: []string{"web", "--port", "80"}, says: "you may not delete InterceptRequests in namespace shop, so this command could not end the intercept"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			c := newInterceptCluster(t)
+			c.mayNotDelete = name == "may not delete"
+			r := c.start(append([]string{"intercept", "--to", "127.0.0.1:1"}, tc.args...)...)
+			if tc.says != "" {
+				r.await(t, report.ExitError)
+				if got := r.errOut.String(); !strings.Contains(got, tc.says) || len(c.created) > 0 {
+					t.Errorf("says %q, and creates %d InterceptRequests", got, len(c.created))
+				}
+				return
+			}
+			r.errOut.await(t, "Active")
+			r.signals <- os.Interrupt
+			r.await(t, report.ExitOK)
+			if got := c.created[0].TargetContainerPort; got != tc.want {
+				t.Errorf("port %d, want %d", got, tc.want)
+			}
+		})
+	}
 }
 
 // TestRemoveInterceptPageNotFound: a 404 of a load balancer does not say that the InterceptRequest is gone.

@@ -13,23 +13,28 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/duration"
+	"k8s.io/cli-runtime/pkg/genericclioptions"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/sonde-operator/sonde/api/v1alpha1"
 	"github.com/sonde-operator/sonde/internal/cli/intercept"
 	"github.com/sonde-operator/sonde/internal/cli/report"
+	"github.com/sonde-operator/sonde/internal/kind"
 	"github.com/sonde-operator/sonde/internal/wire/table"
 )
 
 func newIntercepts(p *plugin) *cobra.Command {
 	var all bool
+	flags := genericclioptions.NewPrintFlags("").WithTypeSetter(scheme())
 	cmd := &cobra.Command{
 		Use:     "intercepts",
 		Short:   "List intercepts, with their users",
-		Example: "  kubectl sonde intercepts -n shop",
+		Example: "  kubectl sonde intercepts -n shop\n  kubectl sonde intercepts -A -o json",
 		Args:    cobra.NoArgs,
-		RunE:    func(cmd *cobra.Command, _ []string) error { return p.listIntercepts(cmd.Context(), all) },
+		RunE:    func(cmd *cobra.Command, _ []string) error { return p.listIntercepts(cmd.Context(), flags, all) },
 	}
+	flags.AddFlags(cmd)
+	cmd.Flags().Lookup("output").Usage = "Output format: json, yaml, name, jsonpath=..., go-template=..."
 	cmd.Flags().BoolVarP(&all, "all-namespaces", "A", false, "List the intercepts of all namespaces")
 	return cmd
 }
@@ -70,14 +75,17 @@ func (p *plugin) intercepts(ctx context.Context, conn *connection, all bool) ([]
 	return list.Items, nil
 }
 
-func (p *plugin) listIntercepts(ctx context.Context, all bool) error {
+func (p *plugin) listIntercepts(ctx context.Context, flags *genericclioptions.PrintFlags, all bool) error {
 	conn, err := p.connect()
 	if err != nil {
 		return err
 	}
 	items, err := p.intercepts(ctx, conn, all)
-	if err != nil {
+	switch {
+	case err != nil:
 		return err
+	case *flags.OutputFormat != "":
+		return p.printIntercepts(flags, items)
 	}
 	if len(items) == 0 {
 		fmt.Fprintln(p.streams.ErrOut, "No intercepts found"+in(conn, all))
@@ -113,6 +121,22 @@ func (p *plugin) listIntercepts(ctx context.Context, all bool) error {
 	sides := strings.Repeat("l", len(rows[0]))
 	if _, err := fmt.Fprint(p.streams.Out, table.Text(sides, rows)); err != nil {
 		return fmt.Errorf("print: %w", err)
+	}
+	return nil
+}
+
+// printIntercepts prints a list; with -o name one by one, because that printer accepts no lists.
+func (p *plugin) printIntercepts(flags *genericclioptions.PrintFlags, items []v1alpha1.InterceptRequest) error {
+	for i := range items { // items of lists do not have their kind set
+		items[i].SetGroupVersionKind(v1alpha1.GroupVersion.WithKind(kind.Intercept.Name))
+	}
+	if *flags.OutputFormat != "name" {
+		return p.printObject(flags, &v1alpha1.InterceptRequestList{Items: items})
+	}
+	for i := range items {
+		if err := p.printObject(flags, &items[i]); err != nil {
+			return err
+		}
 	}
 	return nil
 }

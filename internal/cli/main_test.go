@@ -439,7 +439,7 @@ func TestErrorsSayWhatToDo(t *testing.T) {
 	}{
 		"no target":         {[]string{"capture"}, "kubectl sonde capture needs TARGET, like deploy/web"},
 		"unknown kind":      {[]string{"capture", "job/x"}, "write deploy/NAME, sts/NAME, ds/NAME or pod/NAME"},
-		"no number":         {[]string{"intercept", "web", "--port", "http"}, "invalid argument \"http\" for \"--port\" flag: write a number\nSee"},
+		"no number":         {[]string{"conversations", there, "--top", "all"}, "invalid argument \"all\" for \"--top\" flag: write a number\nSee"},
 		"unknown flag":      {[]string{"capture", "web", "--seconds", "3"}, "unknown flag: --seconds\nSee 'kubectl sonde capture --help'"},
 		"duration":          {[]string{"capture", "web", "--for", "soon"}, "--for: duration"},
 		"zero snap length":  {[]string{"capture", "web", "--snap-length", "0"}, "--snap-length 0: write a number above zero"},

@@ -22,8 +22,12 @@ import (
 	"github.com/sonde-operator/sonde/internal/kind"
 )
 
-// ErrDeleted says that the capture was deleted while it was followed.
-var ErrDeleted = errors.New("it was deleted together with its results")
+var (
+	// ErrDeleted says that the capture was deleted while it was followed.
+	ErrDeleted = errors.New("it was deleted together with its results")
+	// ErrNotServed says that the API server has not served the kind for a while. The capture may still exist.
+	ErrNotServed = errors.New("for 30 s the API server has not served")
+)
 
 // Follower follows one capture until it has ended.
 type Follower struct {
@@ -50,8 +54,8 @@ type message struct {
 	err           error
 }
 
-// Follow updates and shows s until the capture has ended. The error is the cause of ctx, ErrDeleted, or the refusal of
-// the API server to let the user read the capture.
+// Follow updates and shows s until the capture has ended. The error is the cause of ctx, ErrDeleted, ErrNotServed, or the
+// refusal of the API server to let the user read the capture.
 func (f *Follower) Follow(ctx context.Context, s *State) error {
 	ctx, cancel := context.WithCancel(ctx)
 	var running sync.WaitGroup
@@ -121,7 +125,11 @@ func (f *Follower) watch(ctx context.Context, k kind.Capture, key client.ObjectK
 		if read {
 			served = gone.Kind{}
 		}
-		if !read && served.Note(err, f.Clock.Now()) || errors.Is(err, ErrDeleted) || apierrors.IsForbidden(err) || apierrors.IsUnauthorized(err) {
+		switch {
+		case !read && served.Note(err, f.Clock.Now()):
+			send(message{err: fmt.Errorf("%w %ss", ErrNotServed, k.Name)})
+			return
+		case errors.Is(err, ErrDeleted), apierrors.IsForbidden(err), apierrors.IsUnauthorized(err):
 			send(message{err: err})
 			return
 		}

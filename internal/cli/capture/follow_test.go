@@ -23,6 +23,7 @@ import (
 	"github.com/sonde-operator/sonde/api/v1alpha1"
 	"github.com/sonde-operator/sonde/internal/cli/live"
 	"github.com/sonde-operator/sonde/internal/cli/results"
+	"github.com/sonde-operator/sonde/internal/kind"
 )
 
 // shown records the text of a display, and lets tests wait for a text.
@@ -216,6 +217,31 @@ func TestFollowSurvivesAPageNotFound(t *testing.T) {
 	f.set(t, func(pc *v1alpha1.PacketCapture) { pc.Status.Phase = v1alpha1.PhaseCompleted })
 	if err := f.await(t); err != nil {
 		t.Fatal(err)
+	}
+}
+
+// hurried is 10 s later each time it is read.
+type hurried struct {
+	clock.RealClock
+	reads time.Duration
+}
+
+func (h *hurried) Now() time.Time {
+	h.reads++
+	return time.Unix(0, 0).Add(h.reads * 10 * time.Second)
+}
+
+func TestFollowEndsWhereTheKindIsNotServed(t *testing.T) {
+	c := interceptor.NewClient(fake.NewClientBuilder().Build(), interceptor.Funcs{
+		Get: func(context.Context, client.WithWatch, client.ObjectKey, client.Object, ...client.GetOption) error {
+			return noSuchPage
+		},
+	})
+	f := Follower{Client: c, Clock: &hurried{}, Retry: time.Millisecond}
+	var got error
+	f.watch(t.Context(), kind.PacketCapture, client.ObjectKeyFromObject(running()), "uid", func(m message) { got = m.err })
+	if !errors.Is(got, ErrNotServed) || !strings.Contains(got.Error(), "for 30 s the API server has not served PacketCaptures") {
+		t.Errorf("error %v, want ErrNotServed", got)
 	}
 }
 

@@ -36,7 +36,7 @@ type Request struct {
 // Build returns the InterceptRequest to create, or an error that says which flag to change.
 func (r *Request) Build(key tunnel.PublicKey) (*v1alpha1.InterceptRequest, error) {
 	if r.Port < 1 || r.Port > 65535 {
-		return nil, errors.New("--port: write the port on which the container listens, like --port 8080")
+		return nil, errors.New("--port: write the port on which the container listens, like --port 8080 or --port http")
 	}
 	host, port, err := splitAddress(r.To)
 	if err != nil {
