@@ -70,5 +70,12 @@ const (
 	KeyFluentPVCSource = "fluent-pvc-operator.tech.zozo.com/fluent-pvc-name"
 )
 
+const (
+	// AnnotationRun numbers the Jobs of a Collector.
+	AnnotationRun = "monitoring.openshift.tpg/run"
+	// AnnotationGeneration says which generation of its Collector a Job releases.
+	AnnotationGeneration = "monitoring.openshift.tpg/generation"
+)
+
 // AnnotationClaim is written by the webhook. It names the claim of a Pod, with a signature (internal/operator/claim).
 const AnnotationClaim = "monitoring.openshift.tpg/fluent-pvc-claim"

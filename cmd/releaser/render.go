@@ -80,6 +80,11 @@ func (r *renderer) outside(n *kyaml.RNode) (string, error) {
 	return "", nil
 }
 
+// stays reports whether an object is annotated to stay when the release goes. Helm reads the value in this way.
+func stays(annotations map[string]string) bool {
+	return strings.EqualFold(strings.TrimSpace(annotations[kube.ResourcePolicyAnno]), kube.KeepPolicy)
+}
+
 // complete writes into an object what Helm would add when it applies it, so that a stored manifest has all that Helm owns, and makes the
 // anchor an owner, unless the chart says that the object stays when the release goes.
 func (r *renderer) complete(n *kyaml.RNode) error {
@@ -91,7 +96,7 @@ func (r *renderer) complete(n *kyaml.RNode) error {
 			return fmt.Errorf("label %s %s: %w", n.GetKind(), n.GetName(), err)
 		}
 	}
-	if n.GetAnnotations()[kube.ResourcePolicyAnno] == kube.KeepPolicy {
+	if stays(n.GetAnnotations()) {
 		return nil
 	}
 	owner, err := kyaml.FromMap(map[string]any{"apiVersion": r.owner.APIVersion, "kind": r.owner.Kind, "name": r.owner.Name, "uid": string(r.owner.UID)})
@@ -133,7 +138,7 @@ func (r *renderer) checkText(n *kyaml.RNode, text string) error {
 	}
 	o, one := read.(*unstructured.Unstructured)
 	if one && o.GetAPIVersion() == n.GetApiVersion() && o.GetKind() == n.GetKind() && o.GetName() == n.GetName() && o.GetNamespace() == n.GetNamespace() &&
-		(r.owns(o) || o.GetAnnotations()[kube.ResourcePolicyAnno] == kube.KeepPolicy) {
+		(r.owns(o) || stays(o.GetAnnotations())) {
 		return nil
 	}
 	return &problem{reason: release.ReasonChartInvalid, text: fmt.Sprintf("%s %s is ambiguous: write each field once, quote names and annotations that are numbers, "+
@@ -165,7 +170,7 @@ func (r *renderer) delete(info *resource.Info) error {
 		return err
 	}
 	o, err := apimeta.Accessor(info.Object)
-	if err != nil || !r.owns(o) || o.GetAnnotations()[kube.ResourcePolicyAnno] == kube.KeepPolicy {
+	if err != nil || !r.owns(o) || stays(o.GetAnnotations()) {
 		return err
 	}
 	background := metav1.DeletePropagationBackground

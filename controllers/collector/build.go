@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"encoding/json"
 	"fmt"
+	"slices"
 	"strconv"
 	"time"
 
@@ -23,9 +24,6 @@ const (
 	ServiceAccount = "sonde-releaser"
 
 	app = "collector"
-	// annotationRun numbers a Collector's Jobs, and annotationGeneration says which generation of the spec a Job has.
-	annotationRun        = "monitoring.openshift.tpg/run"
-	annotationGeneration = "monitoring.openshift.tpg/generation"
 	// annotationRemedy says whether a Job only makes a failed release good.
 	annotationRemedy = "monitoring.openshift.tpg/remedy"
 	// annotationRetried of a Job is the request for another attempt that it follows. It has read nothing that is newer.
@@ -141,9 +139,17 @@ func secretRefOf(c *sondev1.CollectorChart) string {
 	return c.SecretRef.Name
 }
 
-// actionOf returns the bounds of what is being tried: an upgrade if a revision is deployed.
+// wasReady reports whether the release has a revision that was ready. Between two writes of Helm none is deployed: the old one is superseded
+// before the new one is ready.
+func wasReady(c *sondev1.Collector) bool {
+	return c.Status.Revision > 0 || slices.ContainsFunc(c.Status.History, func(r sondev1.CollectorRevision) bool {
+		return r.Status == "superseded" // Helm's name of it
+	})
+}
+
+// actionOf returns the bounds of what is being tried: an upgrade if a revision was ready.
 func actionOf(c *sondev1.Collector) *sondev1.CollectorAction {
-	if c.Status.Revision > 0 {
+	if wasReady(c) {
 		return c.Spec.Upgrade
 	}
 	return c.Spec.Install
@@ -153,7 +159,7 @@ func actionOf(c *sondev1.Collector) *sondev1.CollectorAction {
 func isSpent(c *sondev1.Collector) bool { return c.Status.Failures > retriesOf(actionOf(c)) }
 
 func remedyOf(c *sondev1.Collector) release.Remedy {
-	if a := actionOf(c); c.Status.Revision == 0 || a != nil && a.Remediation == sondev1.RemediationUninstall {
+	if a := actionOf(c); !wasReady(c) || a != nil && a.Remediation == sondev1.RemediationUninstall {
 		return release.Uninstall
 	}
 	return release.Rollback
@@ -202,7 +208,7 @@ func BuildJob(c *sondev1.Collector, anchor *corev1.ConfigMap, number int64, imag
 			Namespace: anchor.Namespace, Name: runName(c, number), Labels: labelsOf(c), OwnerReferences: ownedBy(anchor),
 			Annotations: map[string]string{
 				sondev1.AnnotationOwner: naming.Owner(c),
-				annotationRun:           strconv.FormatInt(number, 10), annotationGeneration: strconv.FormatInt(c.Generation, 10),
+				sondev1.AnnotationRun:   strconv.FormatInt(number, 10), sondev1.AnnotationGeneration: strconv.FormatInt(c.Generation, 10),
 				annotationRemedy: strconv.FormatBool(isSpent(c)), annotationRetried: c.Status.Retried,
 			},
 		},

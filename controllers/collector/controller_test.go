@@ -322,6 +322,15 @@ func TestRemedyOfAnUpgrade(t *testing.T) {
 		if q := BuildRequest(c, &corev1.ConfigMap{}); q.Remedy != want {
 			t.Errorf("%q: %q, want %q", remediation, q.Remedy, want)
 		}
+		// A rollback can fail after the old revision is superseded, and before the new one is deployed.
+		c.Status.Revision, c.Status.History = 0, []sondev1.CollectorRevision{{Revision: 5, Status: "pending-rollback"}, {Revision: 4, Status: "failed"}, {Revision: 3, Status: "superseded"}}
+		if q := BuildRequest(c, &corev1.ConfigMap{}); q.Remedy != want {
+			t.Errorf("%q, no revision is deployed: %q, want %q", remediation, q.Remedy, want)
+		}
+		c.Status.History = []sondev1.CollectorRevision{{Revision: 1, Status: "failed"}}
+		if q := BuildRequest(c, &corev1.ConfigMap{}); q.Remedy != release.Uninstall {
+			t.Errorf("%q, no revision was ready: %q", remediation, q.Remedy)
+		}
 	}
 }
 

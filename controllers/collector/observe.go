@@ -133,7 +133,7 @@ func isOf(c *sondev1.Collector, job *batchv1.Job) bool {
 // runOf returns the run of a Job with a Collector's labels, or false if it is none.
 func runOf(c *sondev1.Collector, job *batchv1.Job) (run, bool) {
 	number, ok := runNumber(c, job)
-	generation, err := strconv.ParseInt(job.Annotations[annotationGeneration], 10, 64)
+	generation, err := strconv.ParseInt(job.Annotations[sondev1.AnnotationGeneration], 10, 64)
 	return run{
 		job: job, number: number, generation: generation,
 		remedy: job.Annotations[annotationRemedy] == "true", retried: job.Annotations[annotationRetried],
@@ -143,7 +143,7 @@ func runOf(c *sondev1.Collector, job *batchv1.Job) (run, bool) {
 // runNumber returns the number of a Collector's run. Users can write Jobs with its labels and any number, so a run also has the name of its
 // number, and a number that was given, or is the next one. The status may lack one: start creates no other before it knows the last.
 func runNumber(c *sondev1.Collector, job *batchv1.Job) (number int64, ok bool) {
-	number, err := strconv.ParseInt(job.Annotations[annotationRun], 10, 64)
+	number, err := strconv.ParseInt(job.Annotations[sondev1.AnnotationRun], 10, 64)
 	return number, err == nil && number >= 1 && number-1 <= c.Status.Runs && job.Name == runName(c, number)
 }
 

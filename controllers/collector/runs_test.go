@@ -20,7 +20,7 @@ func (w *world) forgeEnded(c *sondev1.Collector, name string, number int64, chan
 	w.t.Helper()
 	job := BuildJob(c, BuildAnchor(c), number, "eve")
 	job.Name, job.UID = name, "forged"
-	job.Annotations[annotationGeneration] = "77"
+	job.Annotations[sondev1.AnnotationGeneration] = "77"
 	if change != nil {
 		change(job)
 	}

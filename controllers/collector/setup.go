@@ -64,7 +64,7 @@ const (
 
 // maxAnnotations are the annotations that the cache keeps, and how long they may be.
 var maxAnnotations = map[string]int{
-	sondev1.AnnotationOwner: maxOwner, annotationRelease: 2 * naming.MaxLabel, annotationRun: maxNumber, annotationGeneration: maxNumber, annotationRemedy: maxNumber,
+	sondev1.AnnotationOwner: maxOwner, annotationRelease: 2 * naming.MaxLabel, sondev1.AnnotationRun: maxNumber, sondev1.AnnotationGeneration: maxNumber, annotationRemedy: maxNumber,
 	annotationSecret: maxUID, annotationRetried: maxRetried,
 }
 

@@ -23,10 +23,10 @@ func TestReleasersAreBounded(t *testing.T) {
 	for name, value := range map[string]string{"longest": longest, "too long": strings.Repeat("x", 200<<10)} {
 		t.Run(name, func(t *testing.T) {
 			meta := metav1.ObjectMeta{Namespace: strings.Repeat("n", 63), Name: strings.Repeat("j", 253), Annotations: map[string]string{"other": value}, Labels: map[string]string{"other": value}, Finalizers: []string{value}, ManagedFields: []metav1.ManagedFieldsEntry{{Manager: value}}}
-			for _, a := range []string{sondev1.AnnotationOwner, annotationRun, annotationGeneration, annotationRemedy, annotationSecret, annotationRelease} {
+			for _, a := range []string{sondev1.AnnotationOwner, sondev1.AnnotationRun, sondev1.AnnotationGeneration, annotationRemedy, annotationSecret, annotationRelease} {
 				meta.Annotations[a] = value
 			}
-			meta.Annotations[annotationRun], meta.Annotations[annotationRelease] = value[:maxNumber], value[:2*naming.MaxLabel]
+			meta.Annotations[sondev1.AnnotationRun], meta.Annotations[annotationRelease] = value[:maxNumber], value[:2*naming.MaxLabel]
 			for _, l := range []string{sondev1.LabelKind, sondev1.LabelUID} {
 				meta.Labels[l] = strings.Repeat("l", 63)
 			}

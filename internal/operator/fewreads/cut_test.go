@@ -209,7 +209,7 @@ func TestCutKeepsWhatFluentPVCReads(t *testing.T) {
 	meta := metav1.ObjectMeta{
 		Namespace: "shop", Name: "logs-1", UID: "u-1", ResourceVersion: "7",
 		Labels:          map[string]string{sondev1.LabelKind: "FluentPVCBinding", sondev1.LabelUID: "b-1", sondev1.LabelTargetPodUID: "p-1"},
-		Annotations:     map[string]string{sondev1.AnnotationOwner: "shop/logs-1", sondev1.AnnotationClaim: "signed", sondev1.AnnotationTargetPod: "web-1", sondev1.AnnotationDiscard: ""},
+		Annotations:     map[string]string{sondev1.AnnotationOwner: "shop/logs-1", sondev1.AnnotationClaim: "signed", sondev1.AnnotationTargetPod: "web-1", sondev1.AnnotationDiscard: "", sondev1.AnnotationRun: "7", sondev1.AnnotationGeneration: "3"},
 		OwnerReferences: []metav1.OwnerReference{{APIVersion: "v1", Kind: "K", Name: "n", UID: "o-1", Controller: new(true)}},
 	}
 	for name, o := range map[string]client.Object{

@@ -37,7 +37,10 @@ func (ownedLabels) keys() []string {
 }
 
 func (ownedAnnotations) keys() []string {
-	return []string{sondev1.AnnotationOwner, sondev1.AnnotationClaim, sondev1.AnnotationTargetPod, sondev1.AnnotationDiscard}
+	return []string{
+		sondev1.AnnotationOwner, sondev1.AnnotationClaim, sondev1.AnnotationTargetPod, sondev1.AnnotationDiscard,
+		sondev1.AnnotationRun, sondev1.AnnotationGeneration,
+	}
 }
 
 // UnmarshalJSON skips other entries without decoding them: 60,000 labels take 12 MiB as a map.
