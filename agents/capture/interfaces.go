@@ -282,7 +282,7 @@ func (s *session) attach(l *links.Link) error {
 	if why != "" {
 		named := slices.Contains(s.cfg.Interfaces, l.Name)
 		if named {
-			why = at(why) // the gap may end with a change of its type
+			why = at(why) // if the interface's type changes, it is captured from then on
 		}
 		s.skipAs(record.InterfaceAccount{Name: l.Name, Index: l.Index, Gap: named, Odd: true, Note: why})
 		return nil

@@ -24,7 +24,7 @@ import (
 )
 
 // pairsMargin is how much longer the key pairs are valid than the capture and its results last. A Job may be created long after the pairs:
-// its Pod may wait for a ceiling until results that are kept for a week are gone, and then another Pod may get the place first.
+// its Pod may wait a week for a place, until old results are gone, and other Pods may get that place again and again.
 const pairsMargin = 366 * 24 * time.Hour
 
 // DefaultParallelism is the number of calls that one pass makes at the same time, to the API server or to keepers. It lets

@@ -59,16 +59,19 @@ func claimsOpened(capture sondev1.Capture, pod *corev1.Pod) *corev1.ContainerSta
 const gateReport = 5 * time.Second
 
 // awaitsGateReport reports whether the probe opened the Pod's gate and has just ended, but the kubelet has not reported how the gate ended.
-// The first final entry has the result of the gate: clients take it and delete the Trace.
+// The first final entry must have the gate's result, because clients read that entry and then delete the Trace.
 func (p *podState) awaitsGateReport(capture sondev1.Capture, pod *corev1.Pod, v *outcome.Verdict, now time.Time) bool {
-	if p.before.Phase != sondev1.PhaseCapturing || !v.Entry.Phase.Final() || v.Entry.Gate != nil || !gatedBy(capture, pod) {
+	if p.before.Phase.Final() || !v.Entry.Phase.Final() || v.Entry.Gate != nil || !gatedBy(capture, pod) {
 		return false
 	}
 	acc := p.ownAccount()
-	if acc == nil || acc.State != account.StateDone || acc.Gate == "" || p.deleting() { // its account may not be readable again
+	if acc == nil || acc.State != account.StateDone || acc.Gate == "" {
 		return false
 	}
-	// With a wrong clock of the node, v.Ended may be now in each pass.
+	if p.deleting() { // in the next pass, the agent's Pod and its account may be gone
+		return false
+	}
+	// Not v.Ended: if the node's clock is wrong, it may be the time of each pass, and the wait would never end.
 	ended := p.probe().State.Terminated.FinishedAt
 	return !ended.After(now.Add(gateReport)) && now.Before(ended.Add(gateReport))
 }

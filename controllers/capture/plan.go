@@ -254,8 +254,14 @@ func (planned *plan) joins(capture sondev1.Capture, observed observation, p *pod
 	case status.PodsOmitted > 0 && !p.pod.GetCreationTimestamp().After(planned.start):
 		return slices.ContainsFunc(status.Pods, isQueued) || observed.now.Before(planned.start.Add(retryWindow))
 	default:
-		return capture.Common().FollowPods
+		return planned.wants(capture, p.pod.GetCreationTimestamp().Time)
 	}
+}
+
+// wants reports whether a Pod that was created at this time belongs to a capture that has begun. Without followPods, only Pods that existed at
+// the start do, also those that had no node then.
+func (planned *plan) wants(capture sondev1.Capture, created time.Time) bool {
+	return capture.Common().FollowPods || !created.After(planned.start)
 }
 
 // triesToStart reports whether the first Jobs could not be created, for less than targetTimeout.

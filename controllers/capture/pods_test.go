@@ -80,7 +80,8 @@ func TestFollowPodsFalse(t *testing.T) {
 	}
 	w.settle()
 	w.createErr = nil
-	w.add(webPod("web-3"))
+	w.clock.Step(time.Second)
+	w.add(webPod("web-3", w.now))
 	w.settle()
 	if diff := cmp.Diff([]string{"web-1-qwer", "web-2-qwer"}, w.jobNames()); diff != "" {
 		t.Errorf("jobs (-want +got):\n%s", diff)
@@ -89,6 +90,44 @@ func TestFollowPodsFalse(t *testing.T) {
 	w.agents(w.end(done(sondev1.ReasonPacketLimit)))
 	w.settle()
 	w.check("all ended before the window is over", sondev1.PhaseCompleted, "False Ended", "True PacketLimit")
+}
+
+// TestPodOfTheStartWithoutANode: a Pod that exists at the start, and gets its node later, belongs to a capture that follows no Pods. One that
+// was created later does not.
+func TestPodOfTheStartWithoutANode(t *testing.T) {
+	t.Parallel()
+	for name, tc := range map[string]struct {
+		late time.Duration // from the start until the Pod has a node
+		want []string
+	}{
+		"in time":  {5 * time.Second, []string{"web-1 Completed Duration", "web-2 Completed Duration"}},
+		"too late": {time.Minute, []string{"web-2 Failed NotStarted", "web-1 Capturing Capturing"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			nodeless := func(p *corev1.Pod) { p.Spec.NodeName, p.Status.Phase = "", corev1.PodPending }
+			w := newWorld(t, newCapture(func(pc *sondev1.PacketCapture) { pc.Spec.FollowPods, pc.Spec.Duration = new(false), "30s" }), deployment("web-1")...)
+			late := webPod("web-2", nodeless)
+			w.add(late)
+			w.settle()
+			w.agents(w.attach)
+			w.settle()
+			w.clock.Step(tc.late)
+			w.add(webPod("web-3", w.now))
+			late.Spec.NodeName = "node-a"
+			w.update(late)
+			w.settle()
+			if tc.late < 30*time.Second {
+				w.agents(w.attach)
+				w.settle()
+				w.agents(w.end(done(sondev1.ReasonDuration)))
+				w.settle()
+			}
+			if diff := cmp.Diff(tc.want, entries(w.capture().Status)); diff != "" {
+				t.Errorf("entries (-want +got):\n%s", diff)
+			}
+		})
+	}
 }
 
 // TestStatefulSetPodComesBack checks that each new Pod of the same name gets a Job of its own.

@@ -242,12 +242,12 @@ func (s *schedule) checkRunningProbes(m *replica, c *captureTruth, before, now *
 func (s *schedule) checkJoined(c *captureTruth, pc *sondev1.PacketCapture) {
 	end := pc.Status.EndTime
 	first := pc.Status.Phase.Final() && (c.last == nil || !c.last.Phase.Final())
-	if !first || end == nil || s.clock.Now().Before(end.Time) || c.cutOff || !pc.Common().FollowPods {
+	if !first || end == nil || s.clock.Now().Before(end.Time) || c.cutOff {
 		return
 	}
 	for _, pod := range memapi.Of[*corev1.Pod](s.api.Objects, "Pod") {
 		overdue := pod.DeletionTimestamp != nil && !s.clock.Now().Before(pod.DeletionTimestamp.Time)
-		if pod.Namespace != "shop" || !target.Live(pod) || overdue || !pod.CreationTimestamp.Time.Before(end.Time) {
+		if pod.Namespace != "shop" || !target.Live(pod) || overdue || !pod.CreationTimestamp.Time.Before(end.Time) || !wanted(pc, pod) {
 			continue
 		}
 		if !slices.ContainsFunc(pc.Status.Pods, func(e sondev1.PodResult) bool { return e.UID == string(pod.UID) }) {
@@ -256,12 +256,18 @@ func (s *schedule) checkJoined(c *captureTruth, pc *sondev1.PacketCapture) {
 	}
 }
 
+// wanted reports whether a Pod of the target belongs to a capture: without followPods, only those that existed at its start do.
+func wanted(pc *sondev1.PacketCapture, pod *corev1.Pod) bool {
+	start := pc.Status.StartTime
+	return pc.Common().FollowPods || start != nil && !pod.CreationTimestamp.After(start.Time)
+}
+
 // checkDeparted checks that a Pod that came and went during the capture has an entry when the status becomes final, or that the
 // status says that Pods were not watched then.
 func (s *schedule) checkDeparted(m *replica, c *captureTruth, pc *sondev1.PacketCapture) {
 	start, end := pc.Status.StartTime, pc.Status.EndTime
 	first := pc.Status.Phase.Final() && (c.last == nil || !c.last.Phase.Final())
-	if !first || start == nil || end == nil || c.cutOff || !pc.Common().FollowPods {
+	if !first || start == nil || end == nil || c.cutOff {
 		return
 	}
 	for i, change := range s.api.Log[:m.podsAt] {
@@ -270,7 +276,7 @@ func (s *schedule) checkDeparted(m *replica, c *captureTruth, pc *sondev1.Packet
 		if !observed && !m.skipped[i] && !m.inGap(change.At) { // an earlier leader observed it
 			continue
 		}
-		if !ok || pod.Namespace != "shop" || m.unaware[unawareOf{c.uid, pod.UID}] ||
+		if !ok || pod.Namespace != "shop" || !wanted(pc, pod) || m.unaware[unawareOf{c.uid, pod.UID}] ||
 			change.At.Before(start.Add(time.Second)) || !pod.CreationTimestamp.Time.Before(end.Time) { // startTime is cut to its second
 			continue
 		}

@@ -80,14 +80,15 @@ func (planned *plan) hasEntry(capture sondev1.Capture, observed observation, p *
 // incomplete.
 func (planned *plan) misses(capture sondev1.Capture, observed observation, p *podState) bool {
 	switch {
-	case !capture.Common().FollowPods, observed.compiled.unusable.reason != "":
+	case observed.compiled.unusable.reason != "":
 		return false
 	case p.departed != nil:
-		return planned.end.IsZero() || planned.joinedBeforeEnd(capture, p.departed.created)
+		return planned.wants(capture, p.departed.created) && (planned.end.IsZero() || planned.joinedBeforeEnd(capture, p.departed.created))
 	case p.pod == nil, p.overdue(observed.now), planned.end.IsZero(), observed.now.Before(planned.end):
 		return false
 	default:
-		return planned.joinedBeforeEnd(capture, p.pod.GetCreationTimestamp().Time)
+		created := p.pod.GetCreationTimestamp().Time
+		return planned.wants(capture, created) && planned.joinedBeforeEnd(capture, created)
 	}
 }
 

@@ -137,7 +137,7 @@ func (c *extcapRun) options(i extcap.Interface) []extcap.Option {
 		},
 		extcap.Option{Call: "--for", Display: "Duration", Type: "string", Default: extcapDuration, Tooltip: "How long to capture at most, like 90s or 1h"},
 		extcap.Option{
-			Call: "--snap-length", Display: "Snap length", Type: "unsigned", Default: "262144", Range: "1,262144",
+			Call: "--snap-length", Display: "Snap length", Type: "unsigned", Default: "262144", Range: "16,262144",
 			Tooltip: "Number of bytes of each packet to keep",
 		})
 }

@@ -2,7 +2,7 @@ package report
 
 import "github.com/sonde-operator/sonde/api/v1alpha1"
 
-// processNotes names the Pods whose packets, or some of them, name no process although the spec asks for it.
+// processNotes says in which Pods some or all packets name no process, although the spec asks for processes.
 func processNotes(pods []v1alpha1.PodResult) []string {
 	return grouped(pods, func(p *v1alpha1.PodResult) string {
 		switch {
