@@ -80,7 +80,7 @@ func (r *renderer) outside(n *kyaml.RNode) (string, error) {
 	return "", nil
 }
 
-// stays reports whether an object is annotated to stay when the release goes. Helm reads the value in this way.
+// stays reports whether an object is annotated to stay when the release goes. Like Helm's uninstallation it ignores case and blanks.
 func stays(annotations map[string]string) bool {
 	return strings.EqualFold(strings.TrimSpace(annotations[kube.ResourcePolicyAnno]), kube.KeepPolicy)
 }

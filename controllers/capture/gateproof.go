@@ -71,7 +71,7 @@ func (p *podState) awaitsGateReport(capture sondev1.Capture, pod *corev1.Pod, v 
 	if p.deleting() { // in the next pass, the agent's Pod and its account may be gone
 		return false
 	}
-	// Not v.Ended: if the node's clock is wrong, it may be the time of each pass, and the wait would never end.
+	// v.Ended would not do: with a wrong clock of the node it may be the time of the pass, and the wait would never end.
 	ended := p.probe().State.Terminated.FinishedAt
 	return !ended.After(now.Add(gateReport)) && now.Before(ended.Add(gateReport))
 }

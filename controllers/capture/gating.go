@@ -179,7 +179,9 @@ func (planned *plan) planGate(capture sondev1.Capture, observed observation, p *
 		v.Entry.Gate = ungated(capture, pod)
 	}
 	if p.awaitsGateReport(capture, pod, v, observed.now) {
+		job := v.Entry.Job
 		v.Entry, v.Again = *p.before.DeepCopy(), earlier(v.Again, observed.now.Add(proofAgain))
+		v.Entry.Job, v.Entry.Phase = job, cmp.Or(v.Entry.Phase, sondev1.PhasePending) // before has neither if the status does not list the Pod
 		return
 	}
 	v.Again = earlier(v.Again, gateRecheck(capture, pod, v.Entry.Gate, observed.now))

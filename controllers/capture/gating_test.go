@@ -401,17 +401,27 @@ func TestKeepersWordOnTheGateIsChecked(t *testing.T) {
 // reports it later. If the kubelet reports nothing for a while, the trace ends without it.
 func TestGateAtTheEnd(t *testing.T) {
 	t.Parallel()
-	for name, reported := range map[string]bool{"reported": true, "not reported": false} {
+	for name, tc := range map[string]struct {
+		reported bool
+		before   sondev1.Phase
+	}{
+		"reported":                    {true, sondev1.PhaseCapturing},
+		"not reported":                {false, sondev1.PhaseCapturing},
+		"attached between two passes": {true, sondev1.PhasePending},
+	} {
 		t.Run(name, func(t *testing.T) {
+			reported := tc.reported
 			w := newWorld(t, newTrace(), append(deployment(), webPod("web-1", gated(corev1.ContainerState{Running: &corev1.ContainerStateRunning{}})))...)
 			w.settle()
 			w.agents(w.attach)
-			w.settle()
+			if tc.before == sondev1.PhaseCapturing {
+				w.settle()
+			}
 			ended := done(sondev1.ReasonDuration)
 			ended.Gate = gateID
 			w.agents(w.end(ended))
 			entry := func() sondev1.PodResult { return w.trace().Status.Pods[0] }
-			if res := w.pass(); entry().Phase != sondev1.PhaseCapturing || res.RequeueAfter > proofAgain {
+			if res := w.pass(); entry().Phase != tc.before || entry().Job == "" || res.RequeueAfter > proofAgain {
 				t.Fatalf("entry %+v, next pass after %v; want that the gate's result is awaited", entry(), res.RequeueAfter)
 			}
 			if reported {

@@ -125,6 +125,9 @@ func (r *Reconciler) observe(ctx context.Context, capture sondev1.Capture, live 
 	if observed.duration, err = r.Ceilings.DurationOf(common); err != nil {
 		return observed, fmt.Errorf("spec.duration: %w", err)
 	}
+	if s := capture.CaptureStatus(); common.Duration == "" && s.StartTime != nil && s.EndTime != nil { // the ceiling may have been lowered since
+		observed.duration = max(observed.duration, s.EndTime.Sub(s.StartTime.Time))
+	}
 	if observed.retain, err = duration.Parse(common.RetainFor); err != nil {
 		return observed, fmt.Errorf("spec.retainFor: %w", err)
 	}

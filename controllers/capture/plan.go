@@ -258,8 +258,8 @@ func (planned *plan) joins(capture sondev1.Capture, observed observation, p *pod
 	}
 }
 
-// wants reports whether a Pod that was created at this time belongs to a capture that has begun. Without followPods, only Pods that existed at
-// the start do, also those that had no node then.
+// wants reports whether a Pod that was created at this time belongs to a capture that has begun. Without followPods, that is a Pod that existed
+// at the start, with or without a node.
 func (planned *plan) wants(capture sondev1.Capture, created time.Time) bool {
 	return capture.Common().FollowPods || !created.After(planned.start)
 }

@@ -247,7 +247,7 @@ func (s *schedule) checkJoined(c *captureTruth, pc *sondev1.PacketCapture) {
 	}
 	for _, pod := range memapi.Of[*corev1.Pod](s.api.Objects, "Pod") {
 		overdue := pod.DeletionTimestamp != nil && !s.clock.Now().Before(pod.DeletionTimestamp.Time)
-		if pod.Namespace != "shop" || !target.Live(pod) || overdue || !pod.CreationTimestamp.Time.Before(end.Time) || !wanted(pc, pod) {
+		if pod.Namespace != "shop" || !target.Live(pod) || overdue || !pod.CreationTimestamp.Time.Before(end.Time) || !s.wanted(pc, pod) {
 			continue
 		}
 		if !slices.ContainsFunc(pc.Status.Pods, func(e sondev1.PodResult) bool { return e.UID == string(pod.UID) }) {
@@ -256,9 +256,13 @@ func (s *schedule) checkJoined(c *captureTruth, pc *sondev1.PacketCapture) {
 	}
 }
 
-// wanted reports whether a Pod of the target belongs to a capture: without followPods, only those that existed at its start do.
-func wanted(pc *sondev1.PacketCapture, pod *corev1.Pod) bool {
-	start := pc.Status.StartTime
+// wanted reports whether a Pod of the target belongs to a capture that has ended: it had a node before the end and, without followPods, existed
+// at the start.
+func (s *schedule) wanted(pc *sondev1.PacketCapture, pod *corev1.Pod) bool {
+	start, end := pc.Status.StartTime, pc.Status.EndTime
+	if at, late := s.boundAt[pod.UID]; late && !at.Before(end.Time) {
+		return false
+	}
 	return pc.Common().FollowPods || start != nil && !pod.CreationTimestamp.After(start.Time)
 }
 
@@ -276,7 +280,7 @@ func (s *schedule) checkDeparted(m *replica, c *captureTruth, pc *sondev1.Packet
 		if !observed && !m.skipped[i] && !m.inGap(change.At) { // an earlier leader observed it
 			continue
 		}
-		if !ok || pod.Namespace != "shop" || !wanted(pc, pod) || m.unaware[unawareOf{c.uid, pod.UID}] ||
+		if !ok || pod.Namespace != "shop" || !s.wanted(pc, pod) || m.unaware[unawareOf{c.uid, pod.UID}] ||
 			change.At.Before(start.Add(time.Second)) || !pod.CreationTimestamp.Time.Before(end.Time) { // startTime is cut to its second
 			continue
 		}

@@ -148,6 +148,23 @@ func TestTraceUntilThePodIsGone(t *testing.T) {
 	}
 }
 
+// TestTraceUnderALoweredCeiling: a trace without a duration keeps its end, also for Pods that join after the ceiling was lowered.
+func TestTraceUnderALoweredCeiling(t *testing.T) {
+	t.Parallel()
+	w := newTraceWorld(t, func(tr *sondev1.Trace) { tr.Spec.Duration = "" }, deployment("web-1")...)
+	w.r.Ceilings.Duration = 4 * time.Hour
+	w.settle()
+	w.agents(w.attach)
+	w.settle()
+	w.clock.Step(time.Hour)
+	w.r.Ceilings.Duration = 30 * time.Minute
+	w.add(webPod("web-2", w.now))
+	w.settle()
+	if diff := cmp.Diff([]string{"web-1-trce 14400s", "web-2-trce 10800s"}, w.durations()); diff != "" {
+		t.Errorf("durations (-want +got):\n%s", diff)
+	}
+}
+
 // TestTraceOfHostPID checks that a hostPID Pod needs the right on nodes, each Pod by itself.
 func TestTraceOfHostPID(t *testing.T) {
 	t.Parallel()

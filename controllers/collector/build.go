@@ -139,8 +139,8 @@ func secretRefOf(c *sondev1.CollectorChart) string {
 	return c.SecretRef.Name
 }
 
-// wasReady reports whether the release has a revision that was ready. Between two writes of Helm none is deployed: the old one is superseded
-// before the new one is ready.
+// wasReady reports whether the release has a revision that was ready. Helm marks the old revision as superseded before it marks the new one as
+// deployed. If the second write is lost, none is deployed.
 func wasReady(c *sondev1.Collector) bool {
 	return c.Status.Revision > 0 || slices.ContainsFunc(c.Status.History, func(r sondev1.CollectorRevision) bool {
 		return r.Status == "superseded" // Helm's name of it

@@ -201,14 +201,14 @@ func (p *plugin) printRemaining(c v1alpha1.Capture, err error) error {
 	if errors.Is(err, capture.ErrDeleted) {
 		return err
 	}
-	state, fate := "still exists", "ends by itself. "
+	state, fate := "still exists and", "ends by itself. "
 	if errors.Is(err, capture.ErrNotServed) {
-		state = "may still exist"
+		state = "may still exist. If so, it"
 	}
 	if common := c.Common(); common.Duration == "" && !common.Stop && !c.CaptureStatus().Phase.Final() {
 		fate = "continues. To stop it:\n  " + p.commandFor("stop", c) + "\n"
 	}
-	fmt.Fprintf(p.streams.ErrOut, "%s %s %s and %sTo fetch its %s:\n  %s\n",
+	fmt.Fprintf(p.streams.ErrOut, "%s %s %s %sTo fetch its %s:\n  %s\n",
 		c.KindName(), client.ObjectKeyFromObject(c), state, fate, capture.UnitOf(c).Count(), p.commandFor("download", c))
 	return err
 }

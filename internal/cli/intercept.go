@@ -68,7 +68,7 @@ Exit code: 0 the intercept has ended; 1 error; 130 interrupted twice.`,
 		RunE: func(cmd *cobra.Command, args []string) error { return c.run(cmd.Context(), args[0]) },
 	}
 	f, r := cmd.Flags(), &c.request
-	f.StringVar(&c.port, "port", "", "Port on which the container listens (required): its number, or its name in the Pod's spec. The port of a Service may be another one")
+	f.StringVar(&c.port, "port", "", "Port on which the container listens (required), as a number or as the name in the Pod's spec. A Service may have another port")
 	f.StringVar(&r.To, "to", "", "Address of your process: HOST:PORT, or a PORT of this machine (default the same port)")
 	f.StringArrayVar(&r.Headers, "header", nil, "Only requests with this header: NAME=VALUE. Repeat it for more. Whoever may read InterceptRequests sees the value")
 	f.StringVar(&r.Path, "path", "", "Only requests to this path, without the query")
@@ -113,7 +113,7 @@ func (c *interceptCommand) run(ctx context.Context, target string) error {
 		fmt.Fprintf(c.plugin.streams.ErrOut, "Warning: all conditions must hold, so a request matches only if it has the header %s more than once. For requests with one of the values, run a command for each value\n",
 			table.Printable(name))
 	}
-	if err := mayEndIntercepts(ctx, conn); err != nil {
+	if err := mayEndIntercepts(ctx, conn, object.Name); err != nil {
 		return err
 	}
 	// The signal would end the plugin before the request is deleted. watched finds a broken output: the signal comes for connections, too.

@@ -20,18 +20,18 @@ import (
 	"github.com/sonde-operator/sonde/internal/wire/tunnel"
 )
 
-// mayEndIntercepts returns an error if the user may not delete InterceptRequests: this command could not end what it began. If the API server
-// does not answer that question, the deletion shows it.
-func mayEndIntercepts(ctx context.Context, conn *connection) error {
+// mayEndIntercepts returns an error if the user may not delete InterceptRequests: the command could not end the intercept. If the API server
+// does not say, the command goes on.
+func mayEndIntercepts(ctx context.Context, conn *connection, name string) error {
 	review := authorizationv1.SelfSubjectAccessReview{Spec: authorizationv1.SelfSubjectAccessReviewSpec{
 		ResourceAttributes: &authorizationv1.ResourceAttributes{
-			Namespace: conn.namespace, Verb: "delete", Group: v1alpha1.GroupVersion.Group, Resource: kind.Intercept.Resource,
+			Namespace: conn.namespace, Verb: "delete", Group: v1alpha1.GroupVersion.Group, Resource: kind.Intercept.Resource, Name: name,
 		},
 	}}
 	if err := conn.client.Create(ctx, &review); err != nil || review.Status.Allowed {
 		return nil //nolint:nilerr // see above
 	}
-	return fmt.Errorf("you may not delete InterceptRequests in namespace %s, so this command could not end the intercept: ask an admin for the ClusterRole sonde-intercept there", conn.namespace)
+	return fmt.Errorf("you may not delete InterceptRequests in namespace %s, so this command could not end the intercept: ask an admin for the ClusterRole sonde-edit there", conn.namespace)
 }
 
 // create creates the InterceptRequest. If the answer is lost, it deletes the InterceptRequest, which would otherwise keep its port and

@@ -30,28 +30,32 @@ func (c *interceptCommand) portNumber(ctx context.Context, conn *connection) (in
 	spec, err := readPodSpec(ctx, conn, c.request.Target, namespace)
 	switch {
 	case apierrors.IsForbidden(err): // explain would name a role of Sonde
-		return 0, fmt.Errorf("--port %s: you may not read %s, which has the number of this port: write the number", c.port, target)
+		return 0, fmt.Errorf("--port %s: to find the number of this port, the plugin would have to read %s, which you may not: write the number", c.port, target)
 	case err != nil:
 		return 0, fmt.Errorf("--port %s: read %s: %w", c.port, target, err)
 	}
-	found, names := tcpPorts(spec, c.request.Container, c.port)
+	containers := slices.Concat(spec.Containers, spec.InitContainers) // a sidecar can be among the latter
+	if name := c.request.Container; name != "" {
+		containers = slices.DeleteFunc(containers, func(c corev1.Container) bool { return c.Name != name })
+		if target = fmt.Sprintf("container %s of %s", name, target); len(containers) == 0 {
+			return 0, fmt.Errorf("--port %s: there is no %s: write another --container, or omit it", c.port, target)
+		}
+	}
+	found, names := tcpPorts(containers, c.port)
 	switch {
 	case len(found) == 1:
 		return found[0], nil
 	case len(found) > 1:
-		return 0, fmt.Errorf("--port %s: different ports of %s have this name: add --container, or write the number", c.port, target)
+		return 0, fmt.Errorf("--port %s: containers of %s have this name for different ports: add --container, or write the number", c.port, target)
 	case len(names) > 0:
 		return 0, fmt.Errorf("--port %s: no TCP port of %s has this name: write one of %s, or the number", c.port, target, strings.Join(names, ", "))
 	}
 	return 0, fmt.Errorf("--port %s: no TCP port of %s has a name: write the number of the port on which the container listens", c.port, target)
 }
 
-// tcpPorts returns the numbers of the ports with a name, and the names of the others. It looks at one container, or at all if none is named.
-func tcpPorts(spec *corev1.PodSpec, container, name string) (numbers []int32, others []string) {
-	for _, c := range slices.Concat(spec.Containers, spec.InitContainers) { // a sidecar can be among the latter
-		if container != "" && c.Name != container {
-			continue
-		}
+// tcpPorts returns the numbers of the TCP ports with this name, and the names of all other TCP ports.
+func tcpPorts(containers []corev1.Container, name string) (numbers []int32, others []string) {
+	for _, c := range containers {
 		for _, port := range c.Ports {
 			tcp := port.Protocol == "" || port.Protocol == corev1.ProtocolTCP
 			switch {

@@ -125,7 +125,7 @@ func (p *plugin) listIntercepts(ctx context.Context, flags *genericclioptions.Pr
 	return nil
 }
 
-// printIntercepts prints a list; with -o name one by one, because that printer accepts no lists.
+// printIntercepts prints the items as one list, or one by one with -o name, whose printer accepts no list.
 func (p *plugin) printIntercepts(flags *genericclioptions.PrintFlags, items []v1alpha1.InterceptRequest) error {
 	for i := range items { // items of lists do not have their kind set
 		items[i].SetGroupVersionKind(v1alpha1.GroupVersion.WithKind(kind.Intercept.Name))

@@ -147,7 +147,7 @@ func (s source) WatchWithContext(ctx context.Context, options metav1.ListOptions
 			case listed:
 				s.watch.Observed()
 			case endsInitialEvents(e):
-				// The reflector hands on the Pods only now. A Pod that was deleted before is not among them, and nobody learns of it.
+				// The reflector hands on the Pods only now. A Pod that was deleted since the list began is not among them, and nobody learns of it.
 				s.watch.Listed()
 				listed = true
 			}
