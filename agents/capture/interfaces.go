@@ -66,7 +66,7 @@ func (s *session) linkChanged(l *links.Link) error {
 		}
 		src.suspect = src.suspect || l.Filters
 		if !l.Filters {
-			s.noteXDP(src, l.XDP)
+			s.noteDiverted(src, l)
 		}
 		return nil // renamed, up or down: the source stays attached
 	}
@@ -127,16 +127,20 @@ func (s *session) missUnlessNode(account *record.InterfaceAccount, why string) {
 	}
 }
 
-// noteXDP notes once that an XDP program was attached to a source's interface: it gets incoming packets first, and may drop, return or
-// redirect them.
-func (s *session) noteXDP(src *source, attached bool) {
-	if !attached || src.xdp {
-		return
-	}
-	src.xdp = true
+// noteDiverted notes, once each, why incoming packets of a source's interface may reach processes, or end, without passing the capture. An XDP
+// program gets them first, and may drop, return or redirect them.
+func (s *session) noteDiverted(src *source, l *links.Link) {
 	account := &src.iface.Account
-	s.cfg.Log.Warn("An interface has an XDP program", "interface", account.Name)
-	s.missUnlessNode(account, "an XDP program was attached to it, which may have kept incoming packets from the capture")
+	if l.XDP && !src.xdp {
+		src.xdp = true
+		s.cfg.Log.Warn("An interface has an XDP program", "interface", account.Name)
+		s.missUnlessNode(account, "an XDP program was attached to it, which may have kept incoming packets from the capture")
+	}
+	if l.L3S && !src.l3s {
+		src.l3s = true
+		s.cfg.Log.Warn("An interface is an ipvlan in mode L3S", "interface", account.Name)
+		s.missUnlessNode(account, "it is an ipvlan in mode L3S: the kernel hands its incoming packets to the Pod without passing it, and they are not captured")
+	}
 }
 
 // at adds the time to a note.
@@ -218,11 +222,11 @@ func (s *session) checkNext(n int) {
 	if !s.cfg.NodeNetwork {
 		next = s.sources // a process of the Pod could delay the check of one interface by making others
 	}
-	s.checkXDP(next)
+	s.checkDiverted(next)
 }
 
-// checkXDP asks the kernel whether sources' interfaces have XDP programs.
-func (s *session) checkXDP(sources []*source) {
+// checkDiverted asks the kernel what takes incoming packets from sources' interfaces.
+func (s *session) checkDiverted(sources []*source) {
 	byIndex, indexes := map[int]*source{}, make([]int, 0, len(sources))
 	for _, src := range sources {
 		if account := &src.iface.Account; !src.stopped && !account.Gone {
@@ -243,7 +247,7 @@ func (s *session) checkXDP(sources []*source) {
 	}
 	for i := range found {
 		if src := byIndex[found[i].Index]; src != nil {
-			s.noteXDP(src, found[i].XDP)
+			s.noteDiverted(src, &found[i])
 		}
 	}
 }
@@ -323,7 +327,7 @@ func (s *session) attach(l *links.Link) error {
 	if err := s.start(added); err != nil {
 		return err
 	}
-	s.noteXDP(added, l.XDP)
+	s.noteDiverted(added, l)
 	return nil
 }
 

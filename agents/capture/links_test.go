@@ -523,6 +523,25 @@ func TestTooManyInterfacesAreSkipped(t *testing.T) {
 	}
 }
 
+// An ipvlan in mode L3S, which not every kernel here can make, has only its outgoing packets in the capture. On a node's network that is noted.
+func TestIPVLANInModeL3S(t *testing.T) {
+	for name, tc := range map[string]struct{ mode, node, want bool }{
+		"of a Pod": {mode: true, want: true}, "of a node": {mode: true, node: true}, "other mode": {},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := newSession(&Config{NodeNetwork: tc.node, Log: slog.New(slog.DiscardHandler)}, record.CreateFile)
+			src := &source{iface: &record.Interface{Account: record.InterfaceAccount{Name: "eth0", Index: 2}}}
+			s.sources = append(s.sources, src)
+			if err := s.linkChanged(&links.Link{Index: 2, Name: "eth0", L3S: tc.mode}); err != nil {
+				t.Fatal(err)
+			}
+			if a := src.iface.Account; a.Gap != tc.want || strings.Contains(a.Note, "L3S") != tc.mode {
+				t.Errorf("gap %v, note %q", a.Gap, a.Note)
+			}
+		})
+	}
+}
+
 // Many interfaces that cannot be captured at all do not hide one that is kept out.
 func TestNotesDoNotHideAGap(t *testing.T) {
 	s := newSession(&Config{}, record.CreateFile)

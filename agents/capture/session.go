@@ -56,6 +56,7 @@ type source struct {
 	stopped bool
 	suspect bool // others may have detached it
 	xdp     bool // its interface is known to have had an XDP program
+	l3s     bool // its interface is known to have been an ipvlan in mode L3S
 	late    bool // the message of its interface's end will say whether packets passed before the capture was attached
 }
 

@@ -26,6 +26,7 @@ type Link struct {
 	Moved        bool   // it is gone, because it was moved into another namespace
 	Packets      uint64 // that the interface has received and sent, if the message has its statistics
 	XDP          bool   // an XDP program is attached, which gets incoming packets before any capture
+	L3S          bool   // an ipvlan in mode L3S: incoming packets reach its processes without passing it
 	Filters      bool   // only its queueing disciplines or filters have changed; the other fields but Index and Filter are not set
 	Filter       Filter // the one that has changed, if any
 }
@@ -288,7 +289,8 @@ func parseLink(b []byte) (Link, bool) {
 		HardwareType: binary.NativeEndian.Uint16(b[2:]), Index: int(int32(binary.NativeEndian.Uint32(b[4:]))),
 		Flags: binary.NativeEndian.Uint32(b[8:]),
 	}
-	veth, elsewhere := false, false
+	var info linkInfo
+	elsewhere := false
 	whole := eachAttribute(b[unix.SizeofIfInfomsg:], func(kind uint16, value []byte) {
 		switch kind {
 		case unix.IFLA_IFNAME:
@@ -306,10 +308,11 @@ func parseLink(b []byte) (Link, bool) {
 		case unix.IFLA_XDP:
 			l.XDP = hasXDP(value)
 		case unix.IFLA_LINKINFO:
-			veth = isVeth(value)
+			info = parseInfo(value)
 		}
 	})
-	if !veth || elsewhere {
+	l.L3S = info.kind == "ipvlan" && info.ipvlanMode == ipvlanL3S
+	if info.kind != "veth" || elsewhere {
 		l.Peer = 0
 	}
 	return l, whole && l.Index > 0 && l.Name != ""
@@ -323,12 +326,32 @@ func countPackets(b []byte) uint64 {
 	return binary.NativeEndian.Uint64(b) + binary.NativeEndian.Uint64(b[8:])
 }
 
-// isVeth reads the attributes in IFLA_LINKINFO.
-func isVeth(b []byte) (veth bool) {
-	eachAttribute(b, func(kind uint16, value []byte) {
-		veth = veth || kind == unix.IFLA_INFO_KIND && unix.ByteSliceToString(value) == "veth"
+// These are of linux/if_link.h.
+const (
+	iflaIPVLANMode = 1
+	ipvlanL3S      = 2
+)
+
+// linkInfo is what IFLA_LINKINFO says of the type of an interface.
+type linkInfo struct {
+	kind       string
+	ipvlanMode uint16 // of an ipvlan
+}
+
+func parseInfo(b []byte) (info linkInfo) {
+	eachAttribute(b, func(attribute uint16, value []byte) {
+		switch attribute {
+		case unix.IFLA_INFO_KIND:
+			info.kind = unix.ByteSliceToString(value)
+		case unix.IFLA_INFO_DATA:
+			eachAttribute(value, func(attribute uint16, value []byte) {
+				if attribute == iflaIPVLANMode && len(value) >= 2 {
+					info.ipvlanMode = binary.NativeEndian.Uint16(value)
+				}
+			})
+		}
 	})
-	return veth
+	return info
 }
 
 // hasXDP reads the attributes in IFLA_XDP: how a program is attached, 0 for none.

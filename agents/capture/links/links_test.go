@@ -75,6 +75,28 @@ func TestParseXDP(t *testing.T) {
 	}
 }
 
+// TestParseL3S: only in mode L3S do incoming packets not pass an ipvlan.
+func TestParseL3S(t *testing.T) {
+	for name, tc := range map[string]struct {
+		kind string
+		mode uint16
+		want bool
+	}{"l2": {"ipvlan", 0, false}, "l3": {"ipvlan", 1, false}, "l3s": {"ipvlan", 2, true}, "macvlan in mode VEPA": {"macvlan", 2, false}} {
+		t.Run(name, func(t *testing.T) {
+			m := netlinkMessage(unix.RTM_NEWLINK, unix.AF_UNSPEC, unix.ARPHRD_ETHER, 2, "eth0")
+			info := nl.NewRtAttr(unix.IFLA_LINKINFO, nil)
+			info.AddRtAttr(unix.IFLA_INFO_KIND, nl.ZeroTerminated(tc.kind))
+			info.AddRtAttr(unix.IFLA_INFO_DATA|unix.NLA_F_NESTED, nil).AddRtAttr(nl.IFLA_IPVLAN_MODE, nl.Uint16Attr(tc.mode))
+			m = append(m, info.Serialize()...)
+			binary.NativeEndian.PutUint32(m, uint32(len(m)))
+			links, _, _, err := parseLinks(m)
+			if err != nil || len(links) != 1 || links[0].L3S != tc.want {
+				t.Errorf("%+v, %v, want L3S %v", links, err, tc.want)
+			}
+		})
+	}
+}
+
 // TestGet checks that each interface that exists is described, more than one request holds, and no other.
 func TestGet(t *testing.T) {
 	const pairs = 2 * atATime
