@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"sync"
 	"time"
 
@@ -18,8 +19,10 @@ import (
 	"github.com/sonde-operator/sonde/internal/agentjob"
 	"github.com/sonde-operator/sonde/internal/gone"
 	"github.com/sonde-operator/sonde/internal/naming"
+	"github.com/sonde-operator/sonde/internal/operator/sealed"
 	"github.com/sonde-operator/sonde/internal/operator/slim"
 	"github.com/sonde-operator/sonde/internal/operator/sweep"
+	"github.com/sonde-operator/sonde/internal/wire/captureconfig"
 	"github.com/sonde-operator/sonde/internal/wire/keeperapi"
 )
 
@@ -218,7 +221,9 @@ func (r *Reconciler) ensureSecret(ctx context.Context, capture sondev1.Capture, 
 	common := capture.Common()
 	names := []string{naming.Secret(common.TargetNamespace, common.Target.Name, capture.GetUID())}
 	name, err := r.createNamed(ctx, names, func(name string) (client.Object, error) {
-		return agentjob.Secret(r.Options, capture, name, pairs), nil
+		data := maps.Clone(pairs)
+		data[captureconfig.SecretClientKey], err = sealed.Seal(r.Key, name, captureconfig.SecretClientKey, pairs[captureconfig.SecretClientKey])
+		return agentjob.Secret(r.Options, capture, name, data), err
 	})
 	if err != nil {
 		return "", fmt.Errorf("create secret: %w", err)

@@ -56,6 +56,8 @@ type Reconciler struct {
 	// Ceilings above which Pods and captures wait.
 	Ceilings ceiling.Limits
 	Stamps   Stamps
+	// Key of the manager (stamp.EnsureKey). It seals the manager's keys for keepers.
+	Key []byte
 	// Access reviews the requester's right before a Job is created. It must not cache.
 	Access   access.Reviews
 	Keepers  Keepers

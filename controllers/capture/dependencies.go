@@ -12,6 +12,7 @@ import (
 
 	sondev1 "github.com/sonde-operator/sonde/api/v1alpha1"
 	"github.com/sonde-operator/sonde/internal/operator/pcapfilter"
+	"github.com/sonde-operator/sonde/internal/operator/sealed"
 	"github.com/sonde-operator/sonde/internal/operator/stamp"
 	"github.com/sonde-operator/sonde/internal/wire/account"
 	"github.com/sonde-operator/sonde/internal/wire/bpfprog"
@@ -58,6 +59,8 @@ type KeeperCalls struct {
 	// Reader reads Secrets live: the cache holds no private keys.
 	Reader    client.Reader
 	Namespace string
+	// Key of the manager, with which its own key in each Secret is sealed.
+	Key []byte
 	// Timeout of a call. A keeper answers at once, or not at all.
 	Timeout time.Duration
 }
@@ -98,7 +101,11 @@ func (k KeeperCalls) call(ctx context.Context, timeout time.Duration, secret str
 	if err := k.Reader.Get(ctx, client.ObjectKey{Namespace: k.Namespace, Name: secret}, &pairs); err != nil {
 		return fmt.Errorf("get secret %s: %w", secret, err)
 	}
-	c, err := keeperapi.NewClient(pairs.Data[captureconfig.SecretServerCert], pairs.Data[captureconfig.SecretClientCert], pairs.Data[captureconfig.SecretClientKey])
+	own, err := sealed.Open(k.Key, secret, captureconfig.SecretClientKey, pairs.Data[captureconfig.SecretClientKey])
+	if err != nil {
+		return fmt.Errorf("call the keepers: %w", err)
+	}
+	c, err := keeperapi.NewClient(pairs.Data[captureconfig.SecretServerCert], pairs.Data[captureconfig.SecretClientCert], own)
 	if err != nil {
 		return fmt.Errorf("call the keepers of secret %s: %w", secret, err)
 	}

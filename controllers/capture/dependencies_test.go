@@ -13,6 +13,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/sonde-operator/sonde/internal/operator/access"
+	"github.com/sonde-operator/sonde/internal/operator/sealed"
 	"github.com/sonde-operator/sonde/internal/operator/stamp"
 	"github.com/sonde-operator/sonde/internal/wire/captureconfig"
 	"github.com/sonde-operator/sonde/internal/wire/keeperapi"
@@ -50,6 +51,9 @@ func TestKeeperCalls(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	if pairs[captureconfig.SecretClientKey], err = sealed.Seal(scheduleKey, "s", captureconfig.SecretClientKey, pairs[captureconfig.SecretClientKey]); err != nil {
+		t.Fatal(err)
+	}
 	const address = "127.83.79.78" // a loopback address for this test alone, because the port is fixed
 	listener, err := net.Listen("tcp", net.JoinHostPort(address, "8443"))
 	if err != nil {
@@ -66,8 +70,9 @@ func TestKeeperCalls(t *testing.T) {
 	t.Cleanup(func() { _ = server.Close() })
 
 	w := newWorld(t, newCapture(), &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: "s", Namespace: operatorNamespace}, Data: pairs},
-		&corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: "empty", Namespace: operatorNamespace}})
-	calls := KeeperCalls{Reader: w.client, Namespace: operatorNamespace, Timeout: 10 * time.Second}
+		&corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: "empty", Namespace: operatorNamespace}},
+		&corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: "copied", Namespace: operatorNamespace}, Data: pairs})
+	calls := KeeperCalls{Reader: w.client, Namespace: operatorNamespace, Key: scheduleKey, Timeout: 10 * time.Second}
 	if err := calls.Stop(t.Context(), address, "s", "Stopped"); err != nil {
 		t.Fatal(err)
 	}
@@ -82,7 +87,8 @@ func TestKeeperCalls(t *testing.T) {
 	}
 	for name, tc := range map[string]struct{ address, secret, want string }{
 		"no secret":    {address, "gone", "get secret gone"},
-		"no key":       {address, "empty", "call the keepers of secret empty"},
+		"no key":       {address, "empty", "Secret empty has no client.key"},
+		"another key":  {address, "copied", "it was sealed with another key"},
 		"not a keeper": {"127.83.79.79", "s", "stop the probe at 127.83.79.79:8443"},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -72,7 +72,7 @@ func (s *schedule) newReplica(lag int) *replica {
 		Kind:   PacketCaptures(nil),
 		Client: fromCache, Live: live, PauseConfig: live,
 		Options: agentjob.Options{Namespace: operatorNamespace, Image: "sonde:test", RingBytes: 32 << 20},
-		Stamps:  StampKey(scheduleKey), Access: reviews, recent: access.NewCached(reviews, s.clock, RecentFor(DefaultAccessReviewInterval)),
+		Stamps:  StampKey(scheduleKey), Key: scheduleKey, Access: reviews, recent: access.NewCached(reviews, s.clock, RecentFor(DefaultAccessReviewInterval)),
 		Keepers: replicaKeepers{m}, Users: &KeeperUsers{}, Recorder: &events.FakeRecorder{}, Clock: s.clock,
 		Ceilings:             s.ceilings,
 		Sweeper:              &sweep.Sweeper{Client: fromCache, Live: live, Clock: s.clock, Interval: sweep.DefaultInterval, Namespace: operatorNamespace, Parallelism: 1, Watchdog: watchdog},

@@ -126,7 +126,7 @@ func newWorld(t *testing.T, pc client.Object, objects ...client.Object) *world {
 		Kind:   PacketCaptures(w),
 		Client: interceptor.NewClient(w.client.(client.WithWatch), interceptor.Funcs{Get: cachedGet, List: w.cachedList}), Live: live, PauseConfig: live, GateConfig: gateConfig{w},
 		Options: agentjob.Options{Namespace: operatorNamespace, Image: "sonde:test", RingBytes: 32 << 20},
-		Stamps:  w, Access: w, recent: recentReviews{w}, throttle: newThrottle(w.clock), departed: &departedPods{}, Keepers: w, Users: &KeeperUsers{}, Recorder: w.events, Clock: w.clock,
+		Stamps:  w, Key: scheduleKey, Access: w, recent: recentReviews{w}, throttle: newThrottle(w.clock), departed: &departedPods{}, Keepers: w, Users: &KeeperUsers{}, Recorder: w.events, Clock: w.clock,
 		Sweeper:              &sweep.Sweeper{Client: w.client, Live: live, Clock: w.clock, Interval: time.Minute, Namespace: operatorNamespace, Parallelism: DefaultParallelism, Watchdog: watchdog},
 		Parallelism:          DefaultParallelism,
 		AccessReviewInterval: DefaultAccessReviewInterval, Watchdog: watchdog, PodWatch: podwatch.New(w.clock, dawn),

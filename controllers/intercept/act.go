@@ -17,6 +17,7 @@ import (
 
 	"github.com/sonde-operator/sonde/internal/agentjob"
 	"github.com/sonde-operator/sonde/internal/operator/platform"
+	"github.com/sonde-operator/sonde/internal/operator/sealed"
 	"github.com/sonde-operator/sonde/internal/operator/sweep"
 	"github.com/sonde-operator/sonde/internal/wire/tunnel"
 )
@@ -205,7 +206,11 @@ func (r *Reconciler) createStowawaySecret(ctx context.Context, owner types.UID) 
 			return err
 		}
 	}
-	err := r.Create(ctx, agentjob.StowawaySecret(r.Options, platform.OwnerReferences(owner), texts[0], texts[1]), fieldOwner)
+	own, err := sealed.Seal(r.Key, tunnel.Name, agentjob.SecretStowawayManager, texts[1])
+	if err != nil {
+		return err
+	}
+	err = r.Create(ctx, agentjob.StowawaySecret(r.Options, platform.OwnerReferences(owner), texts[0], own), fieldOwner)
 	if apierrors.IsAlreadyExists(err) {
 		return nil
 	}

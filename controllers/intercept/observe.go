@@ -21,6 +21,7 @@ import (
 	"github.com/sonde-operator/sonde/internal/naming"
 	"github.com/sonde-operator/sonde/internal/operator/access"
 	"github.com/sonde-operator/sonde/internal/operator/pause"
+	"github.com/sonde-operator/sonde/internal/operator/sealed"
 	"github.com/sonde-operator/sonde/internal/operator/slim"
 	"github.com/sonde-operator/sonde/internal/operator/stamp"
 	"github.com/sonde-operator/sonde/internal/operator/target"
@@ -519,7 +520,11 @@ func (r *Reconciler) observeStowawayKeys(ctx context.Context, o *observation, ke
 	if err != nil {
 		return fmt.Errorf("parse Secret %s, key %s: %w: delete the Secret", key, agentjob.SecretStowaway, err)
 	}
-	manager, err := tunnel.ParseIdentity(secret.Data[agentjob.SecretStowawayManager])
+	text, err := sealed.Open(r.Key, key.Name, agentjob.SecretStowawayManager, secret.Data[agentjob.SecretStowawayManager])
+	if err != nil {
+		return fmt.Errorf("%w: delete the Secret %s", err, key)
+	}
+	manager, err := tunnel.ParseIdentity(text)
 	if err != nil {
 		return fmt.Errorf("parse Secret %s, key %s: %w: delete the Secret", key, agentjob.SecretStowawayManager, err)
 	}

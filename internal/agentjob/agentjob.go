@@ -125,7 +125,7 @@ func ConfigMap(o Options, owner sondev1.AgentJobOwner, name string, config Marsh
 }
 
 // Secret returns the Secret with which an owner's agents and the manager authenticate each other: the data of
-// keeperapi.GeneratePairs.
+// keeperapi.GeneratePairs, in which the manager's key is sealed, because the kubelets of the agents may read it.
 func Secret(o Options, owner sondev1.AgentJobOwner, name string, pairs map[string][]byte) *corev1.Secret {
 	immutable := true
 	return &corev1.Secret{

@@ -18,7 +18,8 @@ import (
 	"github.com/sonde-operator/sonde/internal/wire/tunnel"
 )
 
-// Keys of Stowaway's Secret. Its Pod gets only the first.
+// Keys of Stowaway's Secret. Its Pod gets only the first, but its node's kubelet may read both. So the second is sealed
+// (internal/operator/sealed).
 const (
 	SecretStowaway        = "stowaway.pem"
 	SecretStowawayManager = "manager.pem"

@@ -252,7 +252,7 @@ func startControllers(t *testing.T) fakeKeepers {
 			Kind:   of,
 			Client: mgr.GetClient(), Live: live, PauseConfig: stop, GateConfig: gates, Sweeper: sweeper, Clock: clock.RealClock{}, Keepers: keepers, Users: users,
 			Options: agentjob.Options{Namespace: operatorNamespace, Image: "sonde:test", RingBytes: 32 << 20},
-			Stamps:  capture.StampKey(stampKey), Access: access.NewReviewer(live), Recorder: mgr.GetEventRecorder("sonde"),
+			Stamps:  capture.StampKey(stampKey), Key: stampKey, Access: access.NewReviewer(live), Recorder: mgr.GetEventRecorder("sonde"),
 			Parallelism:          capture.DefaultParallelism,
 			AccessReviewInterval: 2 * time.Second, Watchdog: watchdog, PodWatch: pods,
 		}

@@ -17,6 +17,7 @@ import (
 	sondev1 "github.com/sonde-operator/sonde/api/v1alpha1"
 	"github.com/sonde-operator/sonde/internal/agentjob"
 	"github.com/sonde-operator/sonde/internal/kind"
+	"github.com/sonde-operator/sonde/internal/operator/sealed"
 	"github.com/sonde-operator/sonde/internal/operator/slim"
 	"github.com/sonde-operator/sonde/internal/operator/target"
 	"github.com/sonde-operator/sonde/internal/wire/captureconfig"
@@ -102,7 +103,10 @@ func (h *Handler) keeper(ctx context.Context, capture sondev1.Capture) (Keeper, 
 		if client.IgnoreNotFound(err) != nil {
 			return nil, fmt.Errorf("get secret %s: %w", list.Items[i].Name, err)
 		}
-		if len(secret.Data[captureconfig.SecretClientKey]) > 0 {
+		if own := secret.Data[captureconfig.SecretClientKey]; len(own) > 0 {
+			if secret.Data[captureconfig.SecretClientKey], err = sealed.Open(h.Key, secret.Name, captureconfig.SecretClientKey, own); err != nil {
+				return nil, err
+			}
 			return h.connect(secret.Data)
 		}
 	}

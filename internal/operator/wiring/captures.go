@@ -52,9 +52,9 @@ func (m *manager) addCaptures(ctx context.Context, mgr ctrl.Manager) error {
 		r := &capture.Reconciler{
 			Kind:   k,
 			Client: mgr.GetClient(), Live: live, PauseConfig: m.pauses, GateConfig: m.podConfiguration, Options: jobs,
-			Stamps:   capture.StampKey(m.key),
+			Stamps: capture.StampKey(m.key), Key: m.key,
 			Access:   access.NewReviewer(m.live),
-			Keepers:  capture.KeeperCalls{Reader: m.live, Namespace: m.Agent.Namespace, Timeout: keeperTimeout},
+			Keepers:  capture.KeeperCalls{Reader: m.live, Namespace: m.Agent.Namespace, Key: m.key, Timeout: keeperTimeout},
 			Recorder: recorder, Clock: clock.RealClock{},
 			Sweeper: sweeper, Users: m.users, Ceilings: m.Ceilings, AccessReviewInterval: m.AccessReviewInterval, Watchdog: m.watchdog, PodWatch: m.pods,
 			Parallelism: capture.DefaultParallelism,

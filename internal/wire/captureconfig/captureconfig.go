@@ -60,7 +60,7 @@ const (
 	SecretServerCert = "server.crt" // keeper's, pinned by the manager
 	SecretServerKey  = "server.key"
 	SecretClientCert = "client.crt" // manager's, pinned by the keeper
-	SecretClientKey  = "client.key" // never mounted anywhere
+	SecretClientKey  = "client.key" // never mounted anywhere, and sealed (internal/operator/sealed)
 )
 
 // Config of one capture, the same for all of its Pods.

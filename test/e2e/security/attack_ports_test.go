@@ -34,6 +34,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	sondev1 "github.com/sonde-operator/sonde/api/v1alpha1"
+	"github.com/sonde-operator/sonde/internal/operator/sealed"
 	"github.com/sonde-operator/sonde/internal/operator/stamp"
 	"github.com/sonde-operator/sonde/internal/wire/captureconfig"
 	"github.com/sonde-operator/sonde/internal/wire/keeperapi"
@@ -41,7 +42,8 @@ import (
 
 // The keeper's port answers only clients with the one certificate made for it. It refuses clients without a
 // certificate, strangers, and the manager with the pair of another capture. The requests come from a user's Pod,
-// because the test does not rely on a NetworkPolicy.
+// because the test does not rely on a NetworkPolicy. The kubelet of each node with a Pod of the capture may read the capture's Secret, so the
+// manager's key in it is sealed.
 func TestAttackKeeperPort(t *testing.T) {
 	ns := cluster.Namespace(t, nil)
 	cluster.Deployment(t, ns, "sink", 1, "sink")
@@ -75,7 +77,7 @@ func TestAttackKeeperPort(t *testing.T) {
 	}
 	t.Run("protected", func(t *testing.T) {
 		for name, pairs := range map[string]map[string][]byte{
-			"no certificate": nil, "a certificate of one's own": selfMade, "another capture's pair": secretOf(t, another).Data,
+			"no certificate": nil, "a certificate of one's own": selfMade, "another capture's pair": opened(t, secretOf(t, another)),
 			"the keeper's own pair": {captureconfig.SecretClientCert: secretOf(t, mine).Data[captureconfig.SecretServerCert], captureconfig.SecretClientKey: secretOf(t, mine).Data[captureconfig.SecretServerKey]},
 		} {
 			status, err := ask(t, pairs)
@@ -87,8 +89,14 @@ func TestAttackKeeperPort(t *testing.T) {
 			}
 		}
 	})
+	t.Run("protected: the Secret, as a kubelet may read it", func(t *testing.T) {
+		data := secretOf(t, mine).Data
+		if _, err := tls.X509KeyPair(data[captureconfig.SecretClientCert], data[captureconfig.SecretClientKey]); err == nil {
+			t.Error("it has the manager's key")
+		}
+	})
 	t.Run("control: the manager's pair", func(t *testing.T) {
-		if status, err := ask(t, secretOf(t, mine).Data); err != nil || status != http.StatusOK {
+		if status, err := ask(t, opened(t, secretOf(t, mine))); err != nil || status != http.StatusOK {
 			t.Errorf("status %d, error %v, want 200", status, err)
 		}
 	})
@@ -261,6 +269,20 @@ func secretOf(t *testing.T, pc *sondev1.PacketCapture) *corev1.Secret {
 		t.Fatalf("got %d Secrets of %s, want 1 (%v)", len(list.Items), pc.Name, err)
 	}
 	return &list.Items[0]
+}
+
+// opened returns the pairs of a Secret as the manager reads them.
+func opened(t *testing.T, secret *corev1.Secret) map[string][]byte {
+	t.Helper()
+	var manager corev1.Secret
+	err := cluster.Admin.Get(t.Context(), client.ObjectKey{Namespace: cluster.OperatorNamespace, Name: stamp.SecretName}, &manager)
+	if err == nil {
+		secret.Data[captureconfig.SecretClientKey], err = sealed.Open(manager.Data["key"], secret.Name, captureconfig.SecretClientKey, secret.Data[captureconfig.SecretClientKey])
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return secret.Data
 }
 
 func serviceAddress(t *testing.T, name string) string {
