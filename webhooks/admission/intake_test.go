@@ -185,6 +185,31 @@ func TestIntakeBoundsReviewsAtOnce(t *testing.T) {
 	}
 }
 
+// TestLargeStopsWaitForNoFilter: large creations, whose filters are compiled for seconds, do not keep out a stop of a capture with a large status.
+func TestLargeStopsWaitForNoFilter(t *testing.T) {
+	intake := admission.NewIntake()
+	busy := &handler{entered: make(chan struct{}), leave: make(chan struct{})}
+	var flood sync.WaitGroup
+	for _, mallory := range []string{"mallory-1", "mallory-2"} {
+		body := review(t, admissionv1.Create, mallory, mallory, 900<<10)
+		flood.Go(func() { post(t, intake.Hook(&webhook.Admission{Handler: busy}, nil), body, int64(len(body))) })
+		<-busy.entered
+	}
+	ask := func(op admissionv1.Operation, size int) bool {
+		body := review(t, op, "shop", "bob", size)
+		resp, _, _ := post(t, intake.Hook(&webhook.Admission{Handler: &handler{}}, nil), body, int64(len(body)))
+		return resp.Allowed
+	}
+	if !ask(admissionv1.Update, 300<<10) || !ask(admissionv1.Update, 3<<20) {
+		t.Error("a stop is refused")
+	}
+	if ask(admissionv1.Create, 300<<10) {
+		t.Error("control: a creation fits, so nothing floods")
+	}
+	close(busy.leave)
+	flood.Wait()
+}
+
 // TestPodIntakeOfANamesake: the Pods of a user with the namespace's name count for the namespace, too.
 func TestPodIntakeOfANamesake(t *testing.T) {
 	intake := admission.NewPodIntake()

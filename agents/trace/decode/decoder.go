@@ -154,7 +154,7 @@ func (d *Decoder) Decode(e *kernel.Record) *tracefmt.Record {
 		out.Call, out.Took = EventExit, -1
 		out.HasRet, out.Ret = true, r.Ret>>8&0xff
 		if signal := r.Ret & 0x7f; signal != 0 {
-			out.Args = append(out.Args, tracefmt.Arg{Name: "signal", Kind: tracefmt.Text, Text: []byte(unix.SignalName(unix.Signal(signal)))})
+			out.Args = append(out.Args, tracefmt.Arg{Name: "signal", Kind: tracefmt.Text, Text: []byte(signalName(unix.Signal(signal)))})
 		}
 		if r.Last != 0 { // the first thread may end long before the others
 			d.resolver.remove(r.Pid)

@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"os"
 	"path/filepath"
+	"slices"
 	"testing"
 	"time"
 
@@ -84,6 +85,17 @@ func TestErrnoName(t *testing.T) {
 	for n, want := range map[int64]string{2: "ENOENT", 512: "ERESTARTSYS", 4000: "4000"} {
 		if got := errnoName(n); got != want {
 			t.Errorf("%d is %s, want %s", n, got, want)
+		}
+	}
+}
+
+// Each signal that ends a process has a name, also a real-time signal.
+func TestSignalOfAnExit(t *testing.T) {
+	for status, want := range map[int64]string{9: "SIGKILL", 35: "SIGRT_3"} {
+		d := New(Config{Node: process.Finder{Root: t.TempDir()}, Calls: Calls([]Group{GroupProcess})})
+		out := d.Decode(&kernel.Record{Head: &kernel.Head{Kind: uint8(kernel.KindExit), Pid: 7, Tid: 7, Ret: status}})
+		if i := slices.IndexFunc(out.Args, func(a tracefmt.Arg) bool { return a.Name == "signal" }); i < 0 || string(out.Args[i].Text) != want {
+			t.Errorf("status %d: %+v, want %s", status, out.Args, want)
 		}
 	}
 }
