@@ -127,8 +127,8 @@ func (s *session) missUnlessNode(account *record.InterfaceAccount, why string) {
 	}
 }
 
-// noteDiverted notes, once each, why incoming packets of a source's interface may reach processes, or end, without passing the capture. An XDP
-// program gets them first, and may drop, return or redirect them.
+// noteDiverted notes each reason once why incoming packets of a source's interface may be missing. An XDP program gets them first, and may drop,
+// return or redirect them. In mode L3S they bypass the interface.
 func (s *session) noteDiverted(src *source, l *links.Link) {
 	account := &src.iface.Account
 	if l.XDP && !src.xdp {
@@ -139,7 +139,7 @@ func (s *session) noteDiverted(src *source, l *links.Link) {
 	if l.L3S && !src.l3s {
 		src.l3s = true
 		s.cfg.Log.Warn("An interface is an ipvlan in mode L3S", "interface", account.Name)
-		s.missUnlessNode(account, "it is an ipvlan in mode L3S: the kernel hands its incoming packets to the Pod without passing it, and they are not captured")
+		s.missUnlessNode(account, "it is an ipvlan in mode L3S: incoming packets from outside its node reach the Pod's processes past the interface, and are not captured")
 	}
 }
 
@@ -241,7 +241,7 @@ func (s *session) checkDiverted(sources []*source) {
 	})
 	if err != nil {
 		for _, src := range byIndex {
-			s.missUnlessNode(&src.iface.Account, "not known whether an XDP program kept incoming packets from the capture: "+err.Error())
+			s.missUnlessNode(&src.iface.Account, "not known whether all incoming packets passed the capture: "+err.Error())
 		}
 		return
 	}

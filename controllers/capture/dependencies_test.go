@@ -98,3 +98,25 @@ func TestKeeperCalls(t *testing.T) {
 		})
 	}
 }
+
+// TestSecretHidesTheManagersKey: the kubelets of a capture's nodes may read its Secret.
+func TestSecretHidesTheManagersKey(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, newCapture(), deployment("web-1")...)
+	w.settle()
+	var list corev1.SecretList
+	if err := w.client.List(t.Context(), &list); err != nil || len(list.Items) != 1 {
+		t.Fatalf("%d Secrets, %v", len(list.Items), err)
+	}
+	data := list.Items[0].Data
+	if _, err := tls.X509KeyPair(data[captureconfig.SecretClientCert], data[captureconfig.SecretClientKey]); err == nil {
+		t.Error("it has the manager's key")
+	}
+	own, err := sealed.Open(w.r.Key, list.Items[0].Name, captureconfig.SecretClientKey, data[captureconfig.SecretClientKey])
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := tls.X509KeyPair(data[captureconfig.SecretClientCert], own); err != nil {
+		t.Error(err)
+	}
+}

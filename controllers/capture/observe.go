@@ -122,11 +122,8 @@ func (r *Reconciler) observe(ctx context.Context, capture sondev1.Capture, live 
 	observed := observation{now: r.Clock.Now(), interfaces: r.Kind.interfaces(capture), gaps: r.PodWatch.Gaps()}
 	var err error
 	common := capture.Common()
-	if observed.duration, err = r.Ceilings.DurationOf(common); err != nil {
+	if observed.duration, err = r.durationOf(capture); err != nil {
 		return observed, fmt.Errorf("spec.duration: %w", err)
-	}
-	if s := capture.CaptureStatus(); common.Duration == "" && s.StartTime != nil && s.EndTime != nil { // the ceiling may have been lowered since
-		observed.duration = max(observed.duration, s.EndTime.Sub(s.StartTime.Time))
 	}
 	if observed.retain, err = duration.Parse(common.RetainFor); err != nil {
 		return observed, fmt.Errorf("spec.retainFor: %w", err)
@@ -170,6 +167,15 @@ func (r *Reconciler) observe(ctx context.Context, capture sondev1.Capture, live 
 		}
 	}
 	return observed, errors.Join(r.observePods(ctx, capture, &observed), r.compile(ctx, capture, &observed))
+}
+
+// durationOf returns the duration of a capture. One that lasts as long as its Pods keeps its end if the ceiling is lowered.
+func (r *Reconciler) durationOf(capture sondev1.Capture) (time.Duration, error) {
+	d, err := r.Ceilings.DurationOf(capture.Common())
+	if s := capture.CaptureStatus(); capture.Common().Duration == "" && s.StartTime != nil && s.EndTime != nil {
+		d = max(d, s.EndTime.Sub(s.StartTime.Time))
+	}
+	return d, err
 }
 
 // upToDate fails with a conflict if the capture changed since the pass read it. Changes of metadata that no pass reads do not count:

@@ -7,7 +7,7 @@ import (
 	"github.com/sonde-operator/sonde/internal/operator/outcome"
 )
 
-// The window of a capture is the time in which Pods join it (docs/adr/0014-one-clock.md). It ends duration after a probe is
+// The window of a capture is the time in which Pods join it (docs/adr/0015-one-clock.md). It ends duration after a probe is
 // attached to each Pod that existed at the start, so it outlasts all of their captures. status.endTime publishes the end when
 // it is known. Until then every new Pod joins.
 

@@ -167,6 +167,9 @@ func (r *Reconciler) createCarrierSecret(ctx context.Context, plan agentjob.Carr
 
 // ensureStowaway creates what is missing of Stowaway, and updates a Deployment of another version of the operator.
 func (r *Reconciler) ensureStowaway(ctx context.Context, o *observation) error {
+	if o.stowaway.unreadable {
+		return r.removeStowaway(ctx) // the next pass creates another
+	}
 	applied := r.memory.deployed == o.stowaway.managerKey && o.stowaway.deployment
 	if applied && o.stowaway.secret && o.stowaway.service {
 		return nil

@@ -148,7 +148,9 @@ func (c *carrier) ended() bool {
 // stowawayObjects are the parts of Stowaway that exist.
 type stowawayObjects struct {
 	deployment, service, secret bool
-	namespace                   string
+	// unreadable reports that there is a Secret that was sealed with an earlier key of the manager.
+	unreadable bool
+	namespace  string
 	// address of the peer port; zero without a Service.
 	address string
 	// key of Stowaway and of the manager; empty without a Secret.
@@ -484,7 +486,7 @@ func (r *Reconciler) observeStowaway(ctx context.Context, o *observation) error 
 		o.stowaway.deployment, o.stowaway.old = there, true
 	} else {
 		r.memory.stowaway = new(o.stowaway)
-		r.memory.stowawayAbsent = !o.stowaway.deployment && !o.stowaway.service && !o.stowaway.secret && len(o.requests) == 0
+		r.memory.stowawayAbsent = !o.stowaway.deployment && !o.stowaway.service && !o.stowaway.secret && !o.stowaway.unreadable && len(o.requests) == 0
 	}
 	if o.stowaway.deployment && o.stowaway.secret && o.stowaway.service {
 		if o.status, err = r.Stowaway.Status(ctx, &o.stowaway); err != nil {
@@ -521,6 +523,11 @@ func (r *Reconciler) observeStowawayKeys(ctx context.Context, o *observation, ke
 		return fmt.Errorf("parse Secret %s, key %s: %w: delete the Secret", key, agentjob.SecretStowaway, err)
 	}
 	text, err := sealed.Open(r.Key, key.Name, agentjob.SecretStowawayManager, secret.Data[agentjob.SecretStowawayManager])
+	if errors.Is(err, sealed.ErrOtherKey) {
+		ctrl.LoggerFrom(ctx).Info("Replacing Stowaway, whose Secret is not readable any more", "reason", err.Error())
+		o.stowaway.unreadable = true
+		return nil
+	}
 	if err != nil {
 		return fmt.Errorf("%w: delete the Secret %s", err, key)
 	}

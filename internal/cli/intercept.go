@@ -113,7 +113,7 @@ func (c *interceptCommand) run(ctx context.Context, target string) error {
 		fmt.Fprintf(c.plugin.streams.ErrOut, "Warning: all conditions must hold, so a request matches only if it has the header %s more than once. For requests with one of the values, run a command for each value\n",
 			table.Printable(name))
 	}
-	if err := mayEndIntercepts(ctx, conn, object.Name); err != nil {
+	if err := mayEndIntercepts(ctx, conn, object.Name, object.Spec.TargetNamespace != ""); err != nil {
 		return err
 	}
 	// The signal would end the plugin before the request is deleted. watched finds a broken output: the signal comes for connections, too.

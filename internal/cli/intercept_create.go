@@ -22,7 +22,7 @@ import (
 
 // mayEndIntercepts returns an error if the user may not delete InterceptRequests: the command could not end the intercept. If the API server
 // does not say, the command goes on.
-func mayEndIntercepts(ctx context.Context, conn *connection, name string) error {
+func mayEndIntercepts(ctx context.Context, conn *connection, name string, inHub bool) error {
 	review := authorizationv1.SelfSubjectAccessReview{Spec: authorizationv1.SelfSubjectAccessReviewSpec{
 		ResourceAttributes: &authorizationv1.ResourceAttributes{
 			Namespace: conn.namespace, Verb: "delete", Group: v1alpha1.GroupVersion.Group, Resource: kind.Intercept.Resource, Name: name,
@@ -31,7 +31,11 @@ func mayEndIntercepts(ctx context.Context, conn *connection, name string) error 
 	if err := conn.client.Create(ctx, &review); err != nil || review.Status.Allowed {
 		return nil //nolint:nilerr // see above
 	}
-	return fmt.Errorf("you may not delete InterceptRequests in namespace %s, so this command could not end the intercept: ask an admin for the ClusterRole sonde-edit there", conn.namespace)
+	role := "sonde-intercept"
+	if inHub { // there is no right to intercept in a hub
+		role = "sonde-edit"
+	}
+	return fmt.Errorf("you may not delete InterceptRequests in namespace %s, so this command could not end the intercept: ask an admin for the ClusterRole %s there", conn.namespace, role)
 }
 
 // create creates the InterceptRequest. If the answer is lost, it deletes the InterceptRequest, which would otherwise keep its port and

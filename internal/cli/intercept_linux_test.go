@@ -1119,15 +1119,15 @@ func TestInterceptPortByName(t *testing.T) {
 		"name":           {args: []string{"web", "--port", "http"}, want: 8080},
 		"sidecar":        {args: []string{"web", "--port", "proxy"}, want: 15001},
 		"container":      {args: []string{"web", "--port", "admin", "--container", "log"}, want: 9001},
-		"two":            {args: []string{"web", "--port", "admin"}, says: "containers of Deployment shop/web have this name for different ports: add --container, or write the number"},
+		"two":            {args: []string{"web", "--port", "admin"}, says: "several ports of Deployment shop/web have this name, with different numbers: add --container, or write the number"},
 		"UDP":            {args: []string{"web", "--port", "dns"}, says: "no TCP port of Deployment shop/web has this name: write one of http, admin, proxy, or the number"},
-		"no names":       {args: []string{"web", "--port", "http", "--container", "db"}, says: "there is no container db of Deployment shop/web: write another --container"},
+		"no names":       {args: []string{"web", "--port", "http", "--container", "db"}, says: "Deployment shop/web has no container db: write another --container"},
 		"no right":       {args: []string{"sts/db", "--port", "sql"}, says: "would have to read StatefulSet shop/db, which you may not: write the number"},
 		"not there":      {args: []string{"pod/db", "--port", "sql"}, says: `pods "db" not found`},
 		"not a port":     {args: []string{"web", "--port", "99999999999"}, says: "--port: write the port on which the container listens"},
 		"negative":       {args: []string{"web", "--port", "-1"}, says: "--port: write the port on which the container listens"},
 		"without":        {args: []string{"web"}, says: "--port: write the port on which the container listens"},
-		"may not delete": {args: []string{"web", "--port", "80"}, says: "you may not delete InterceptRequests in namespace shop, so this command could not end the intercept"},
+		"may not delete": {args: []string{"web", "--port", "80"}, says: "you may not delete InterceptRequests in namespace shop, so this command could not end the intercept: ask an admin for the ClusterRole sonde-intercept there"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			c := newInterceptCluster(t)

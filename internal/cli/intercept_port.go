@@ -35,10 +35,10 @@ func (c *interceptCommand) portNumber(ctx context.Context, conn *connection) (in
 		return 0, fmt.Errorf("--port %s: read %s: %w", c.port, target, err)
 	}
 	containers := slices.Concat(spec.Containers, spec.InitContainers) // a sidecar can be among the latter
-	if name := c.request.Container; name != "" {
+	if name, workload := c.request.Container, target; name != "" {
 		containers = slices.DeleteFunc(containers, func(c corev1.Container) bool { return c.Name != name })
 		if target = fmt.Sprintf("container %s of %s", name, target); len(containers) == 0 {
-			return 0, fmt.Errorf("--port %s: there is no %s: write another --container, or omit it", c.port, target)
+			return 0, fmt.Errorf("--port %s: %s has no container %s: write another --container, or omit it", c.port, workload, name)
 		}
 	}
 	found, names := tcpPorts(containers, c.port)
@@ -46,7 +46,7 @@ func (c *interceptCommand) portNumber(ctx context.Context, conn *connection) (in
 	case len(found) == 1:
 		return found[0], nil
 	case len(found) > 1:
-		return 0, fmt.Errorf("--port %s: containers of %s have this name for different ports: add --container, or write the number", c.port, target)
+		return 0, fmt.Errorf("--port %s: several ports of %s have this name, with different numbers: add --container, or write the number", c.port, target)
 	case len(names) > 0:
 		return 0, fmt.Errorf("--port %s: no TCP port of %s has this name: write one of %s, or the number", c.port, target, strings.Join(names, ", "))
 	}

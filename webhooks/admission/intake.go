@@ -42,10 +42,12 @@ const (
 	smallLaneBytes = 1 << 20
 	// quickLaneBytes is for small reviews that wait for no compiler of filters, such as stops and ResultAccesses.
 	quickLaneBytes = 512 << 10
-	largeLaneBytes = 2 << 20
-	// quickLargeLaneBytes is for large reviews that wait for no compiler of filters, such as stops of captures with a large status. Each fits
-	// if it is the only one.
-	quickLargeLaneBytes = 1 << 20
+	// largeLaneBytes is for Pods, and creationLaneBytes for creations of Sonde's own kinds.
+	largeLaneBytes    = 2 << 20
+	creationLaneBytes = 5 << 18
+	// updateLaneBytes is for large updates, such as stops of captures with a large status. They wait for no compiler of filters. One of any size
+	// fits while the lane is empty.
+	updateLaneBytes = 1 << 20
 	// tenantBytes is the share of a namespace, and of a user, who may have many namespaces.
 	tenantBytes = 256 << 10
 )
@@ -72,8 +74,8 @@ const retrySeconds = 1
 // without keeping it. None waits, because clients try again by themselves.
 type Intake struct {
 	create, update int64
-	// quick and quickLarge are nil if no review waits for a compiler.
-	small, quick, large, quickLarge *lane
+	// quick and updates are nil if no review waits for a compiler.
+	small, quick, large, updates *lane
 	// remedy says how to make an object smaller.
 	remedy string
 }
@@ -83,7 +85,7 @@ func NewIntake() *Intake {
 	return &Intake{
 		create: MaxCreateBytes, update: MaxUpdateBytes, remedy: "shorten its fields, labels and annotations",
 		small: newLane(smallLaneBytes, tenantBytes), quick: newLane(quickLaneBytes, tenantBytes),
-		large: newLane(largeLaneBytes, tenantBytes), quickLarge: newLane(quickLargeLaneBytes, tenantBytes),
+		large: newLane(creationLaneBytes, tenantBytes), updates: newLane(updateLaneBytes, tenantBytes),
 	}
 }
 
@@ -192,13 +194,12 @@ func (i *Intake) enter(size int64, req *admissionv1.AdmissionRequest, scope scop
 		return nil, &Refusal{metav1.StatusReasonRequestEntityTooLarge, http.StatusRequestEntityTooLarge, fmt.Sprintf(
 			"the %s and its metadata have %d KiB as JSON, and the operator reads at most %d KiB: %s", req.Kind.Kind, size>>10, most>>10, i.remedy)}
 	}
-	quick := i.quick != nil && (req.Operation != admissionv1.Create || req.Kind.Kind != kind.PacketCapture.Name)
 	switch {
-	case size > smallBytes && quick:
-		l = i.quickLarge
+	case size > smallBytes && i.updates != nil && req.Operation == admissionv1.Update:
+		l = i.updates
 	case size > smallBytes:
 		l = i.large
-	case quick:
+	case i.quick != nil && (req.Operation != admissionv1.Create || req.Kind.Kind != kind.PacketCapture.Name):
 		l = i.quick
 	}
 	tenant := scope.tenant(req)

@@ -295,6 +295,8 @@ func TestCheckJob(t *testing.T) {
 		"no Pod at once":    {job(func(j *batchv1.JobSpec) { j.Parallelism = new(int32(0)) }), at + `parallelism: Invalid value: "0": the Job would never run: write 1, or leave it out`},
 		"no Pod at all":     {job(func(j *batchv1.JobSpec) { j.Completions = new(int32(0)) }), at + `completions: Invalid value: "0": the Job would succeed without a Pod, and the data would be deleted: write 1, or leave it out`},
 		"deleted later":     {job(func(j *batchv1.JobSpec) { j.TTLSecondsAfterFinished = new(int32(60)) }), at + "ttlSecondsAfterFinished: Forbidden: the operator deletes the Job when it has recorded its result: leave it out"},
+		"indexed":           {job(func(j *batchv1.JobSpec) { j.CompletionMode = new(batchv1.IndexedCompletion) }), at + `completionMode: Invalid value: "Indexed": a volume is processed as a whole: write NonIndexed, or leave it out`},
+		"not indexed":       {change: job(func(j *batchv1.JobSpec) { j.CompletionMode = new(batchv1.NonIndexedCompletion) })},
 		"run by others":     {job(func(j *batchv1.JobSpec) { j.ManagedBy = new("example.org/runner") }), at + `managedBy: Invalid value: "example.org/runner": only Kubernetes runs the Job: leave it out`},
 		"run by Kubernetes": {change: job(func(j *batchv1.JobSpec) { j.ManagedBy = new(batchv1.JobControllerName) })},
 		"bounds": {change: job(func(j *batchv1.JobSpec) {

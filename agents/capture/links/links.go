@@ -311,7 +311,7 @@ func parseLink(b []byte) (Link, bool) {
 			info = parseInfo(value)
 		}
 	})
-	l.L3S = info.kind == "ipvlan" && info.ipvlanMode == ipvlanL3S
+	l.L3S = info.l3s()
 	if info.kind != "veth" || elsewhere {
 		l.Peer = 0
 	}
@@ -337,6 +337,8 @@ type linkInfo struct {
 	kind       string
 	ipvlanMode uint16 // of an ipvlan
 }
+
+func (i linkInfo) l3s() bool { return i.kind == "ipvlan" && i.ipvlanMode == ipvlanL3S }
 
 func parseInfo(b []byte) (info linkInfo) {
 	eachAttribute(b, func(attribute uint16, value []byte) {

@@ -25,7 +25,7 @@ import (
 var (
 	// ErrDeleted says that the capture was deleted while it was followed.
 	ErrDeleted = errors.New("it was deleted together with its results")
-	// ErrNotServed, followed by the kind, says that the API server has not served it for a while. The capture may still exist.
+	// ErrNotServed says that the API server has not served the kind, which follows in the text, for a while. The capture may still exist.
 	ErrNotServed = errors.New("for 30 s the API server has not served")
 )
 

@@ -34,7 +34,7 @@ func Seal(key []byte, secret, entry string, plain []byte) ([]byte, error) {
 func Open(key []byte, secret, entry string, data []byte) ([]byte, error) {
 	switch {
 	case len(data) == 0:
-		return nil, fmt.Errorf("Secret %s has no %s", secret, entry)
+		return nil, fmt.Errorf("the Secret %s has no %s", secret, entry)
 	case bytes.HasPrefix(data, []byte("-----BEGIN ")):
 		return data, nil
 	}

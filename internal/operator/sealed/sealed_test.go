@@ -33,7 +33,7 @@ func TestSeal(t *testing.T) {
 	if got, err := Open(key, "shop-web", "client.key", plain); err != nil || !bytes.Equal(got, plain) {
 		t.Errorf("an older manager's entry: %q, %v", got, err)
 	}
-	if _, err := Open(key, "shop-web", "client.key", nil); err == nil || err.Error() != "Secret shop-web has no client.key" {
+	if _, err := Open(key, "shop-web", "client.key", nil); err == nil || err.Error() != "the Secret shop-web has no client.key" {
 		t.Errorf("no entry: %v", err)
 	}
 	if _, err := Seal(nil, "shop-web", "client.key", plain); err == nil {

@@ -80,7 +80,7 @@ func Verify(key []byte, namespace, kind string, spec any, annotations map[string
 		return Claim{}, err
 	}
 	if skew := created.Sub(c.IssuedAt).Abs(); skew > MaxSkew {
-		return Claim{}, fmt.Errorf("%s: %w (admitted %s away from its creation: it was copied from another, or the clocks of the API server's and the manager's nodes differ): %s",
+		return Claim{}, fmt.Errorf("%s: %w (admitted %s away from its creation: it was copied from another, or the clocks of the API server and of the manager's node differ): %s",
 			kind, ErrInvalid, skew.Round(time.Second), advice)
 	}
 	return c, nil
