@@ -509,8 +509,9 @@ func TestRender(t *testing.T) {
 	for name, tc := range map[string]struct {
 		in, want, reason, text string
 	}{
-		"an object":            {in: head, want: head + owner},
-		"its own namespace":    {in: head + "  namespace: acme\n", want: head + "  namespace: acme\n" + owner},
+		"an object":         {in: head, want: head + owner},
+		"its own namespace": {in: head + "  namespace: acme\n", want: head + "  namespace: acme\n" + owner},
+		"one that stays, as Helm's uninstallation reads it": {in: head + "  annotations:\n    helm.sh/resource-policy: ' Keep'\n", want: head + "  annotations:\n    helm.sh/resource-policy: ' Keep'\n    meta.helm.sh/release-name: 'r'\n    meta.helm.sh/release-namespace: 'acme'\n  labels:\n    app.kubernetes.io/managed-by: 'Helm'\n"},
 		"one that stays":       {in: head + "  annotations:\n    helm.sh/resource-policy: keep\n", want: head + "  annotations:\n    helm.sh/resource-policy: keep\n    meta.helm.sh/release-name: 'r'\n    meta.helm.sh/release-namespace: 'acme'\n  labels:\n    app.kubernetes.io/managed-by: 'Helm'\n"},
 		"another namespace":    {in: head + "  namespace: kube-system\n", reason: release.ReasonScopeRefused, text: "ConfigMap a in namespace kube-system"},
 		"of the cluster":       {in: "apiVersion: rbac.authorization.k8s.io/v1\nkind: ClusterRole\nmetadata: {name: x}\n", reason: release.ReasonScopeRefused, text: "ClusterRole x (of the cluster)"},

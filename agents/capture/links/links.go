@@ -27,6 +27,7 @@ type Link struct {
 	Packets      uint64 // that the interface has received and sent, if the message has its statistics
 	XDP          bool   // an XDP program is attached, which gets incoming packets before any capture
 	L3S          bool   // an ipvlan in mode L3S: incoming packets reach its processes without passing it
+	VRF          bool   // a VRF device: the kernel shows its packets to packet sockets only
 	Filters      bool   // only its queueing disciplines or filters have changed; the other fields but Index and Filter are not set
 	Filter       Filter // the one that has changed, if any
 }
@@ -50,8 +51,11 @@ func (l *Link) Up() bool { return l.Flags&unix.IFF_UP != 0 }
 // Cooked reports whether a packet socket must strip the link header, because the file's link type has none.
 func (l *Link) Cooked() bool { lt, _ := l.LinkType(); return lt == pcapng.LinkTypeRaw }
 
-// Plain reports whether BPF programs see packets as the file stores them, without an extra header in front.
+// Plain reports whether BPF programs see the packets, and as the file stores them, without an extra header in front.
 func (l *Link) Plain() bool {
+	if l.VRF {
+		return false
+	}
 	switch l.HardwareType {
 	case unix.ARPHRD_PPP, unix.ARPHRD_IPGRE, unix.ARPHRD_IP6GRE, unix.ARPHRD_INFINIBAND:
 		return false
@@ -311,7 +315,7 @@ func parseLink(b []byte) (Link, bool) {
 			info = parseInfo(value)
 		}
 	})
-	l.L3S = info.l3s()
+	l.L3S, l.VRF = info.l3s(), info.kind == "vrf"
 	if info.kind != "veth" || elsewhere {
 		l.Peer = 0
 	}
@@ -335,10 +339,12 @@ const (
 // linkInfo is what IFLA_LINKINFO says of the type of an interface.
 type linkInfo struct {
 	kind       string
-	ipvlanMode uint16 // of an ipvlan
+	ipvlanMode uint16 // of an ipvlan or ipvtap
 }
 
-func (i linkInfo) l3s() bool { return i.kind == "ipvlan" && i.ipvlanMode == ipvlanL3S }
+func (i linkInfo) l3s() bool {
+	return (i.kind == "ipvlan" || i.kind == "ipvtap") && i.ipvlanMode == ipvlanL3S
+}
 
 func parseInfo(b []byte) (info linkInfo) {
 	eachAttribute(b, func(attribute uint16, value []byte) {

@@ -75,13 +75,16 @@ func TestParseXDP(t *testing.T) {
 	}
 }
 
-// TestParseL3S: only in mode L3S do incoming packets not pass an ipvlan.
-func TestParseL3S(t *testing.T) {
+// TestParseKinds: only in mode L3S do incoming packets not pass an ipvlan, and no BPF program gets the packets of a VRF device.
+func TestParseKinds(t *testing.T) {
 	for name, tc := range map[string]struct {
-		kind string
-		mode uint16
-		want bool
-	}{"l2": {"ipvlan", 0, false}, "l3": {"ipvlan", 1, false}, "l3s": {"ipvlan", 2, true}, "macvlan in mode VEPA": {"macvlan", 2, false}} {
+		kind     string
+		mode     uint16
+		l3s, vrf bool
+	}{
+		"l2": {kind: "ipvlan"}, "l3": {kind: "ipvlan", mode: 1}, "l3s": {kind: "ipvlan", mode: 2, l3s: true}, "tap in l3s": {kind: "ipvtap", mode: 2, l3s: true},
+		"macvlan in mode VEPA": {kind: "macvlan", mode: 2}, "VRF": {kind: "vrf", vrf: true},
+	} {
 		t.Run(name, func(t *testing.T) {
 			m := netlinkMessage(unix.RTM_NEWLINK, unix.AF_UNSPEC, unix.ARPHRD_ETHER, 2, "eth0")
 			info := nl.NewRtAttr(unix.IFLA_LINKINFO, nil)
@@ -90,8 +93,8 @@ func TestParseL3S(t *testing.T) {
 			m = append(m, info.Serialize()...)
 			binary.NativeEndian.PutUint32(m, uint32(len(m)))
 			links, _, _, err := parseLinks(m)
-			if err != nil || len(links) != 1 || links[0].L3S != tc.want {
-				t.Errorf("%+v, %v, want L3S %v", links, err, tc.want)
+			if err != nil || len(links) != 1 || links[0].L3S != tc.l3s || links[0].VRF != tc.vrf || links[0].Plain() == tc.vrf {
+				t.Errorf("%+v, %v, want L3S %v, VRF %v", links, err, tc.l3s, tc.vrf)
 			}
 		})
 	}

@@ -79,7 +79,7 @@ func (b *Backend) prepare(existing []links.Link) (err error) {
 			continue
 		}
 		if !existing[i].Plain() {
-			return errHeader(&existing[i])
+			return errPlain(&existing[i])
 		}
 		wanted = append(wanted, existing[i].Index)
 	}
@@ -200,15 +200,18 @@ func (b *Backend) endTry() error {
 	return err
 }
 
-// errHeader is the error for an interface whose packets begin with a header that must not be in the file.
-func errHeader(l *links.Link) error {
+// errPlain is the error for an interface that is not Plain.
+func errPlain(l *links.Link) error {
+	if l.VRF {
+		return fmt.Errorf("%s is a VRF device, whose packets only the engine afpacket gets", l.Name)
+	}
 	return fmt.Errorf("the packets of %s (hardware type %d) have a header that only the engine afpacket can strip", l.Name, l.HardwareType)
 }
 
 // Open implements backend.Backend.
 func (b *Backend) Open(l *links.Link, _ bool) (backend.Source, error) {
 	if !l.Plain() {
-		return nil, errHeader(l)
+		return nil, errPlain(l)
 	}
 	lt, _ := l.LinkType()
 	if err := b.load(lt); err != nil {
