@@ -139,7 +139,7 @@ func (s *session) noteDiverted(src *source, l *links.Link) {
 	if l.L3S && !src.l3s {
 		src.l3s = true
 		s.cfg.Log.Warn("An interface is an ipvlan in mode L3S", "interface", account.Name)
-		s.missUnlessNode(account, "it is an ipvlan in mode L3S: incoming packets from outside its node reach the Pod's processes past the interface, and are not captured")
+		s.missUnlessNode(account, "it is an ipvlan in mode L3S: packets from outside the node reach the Pod's processes without passing it, and are not captured")
 	}
 }
 

@@ -165,10 +165,11 @@ func (r *Reconciler) createCarrierSecret(ctx context.Context, plan agentjob.Carr
 	return identity.Key, nil
 }
 
-// ensureStowaway creates what is missing of Stowaway, and updates a Deployment of another version of the operator.
+// ensureStowaway creates what is missing of Stowaway, and updates a Deployment of another version of the operator. It deletes a Stowaway whose
+// Secret cannot be read; the next pass makes another.
 func (r *Reconciler) ensureStowaway(ctx context.Context, o *observation) error {
 	if o.stowaway.unreadable {
-		return r.removeStowaway(ctx) // the next pass creates another
+		return r.removeStowaway(ctx)
 	}
 	applied := r.memory.deployed == o.stowaway.managerKey && o.stowaway.deployment
 	if applied && o.stowaway.secret && o.stowaway.service {

@@ -524,7 +524,7 @@ func (r *Reconciler) observeStowawayKeys(ctx context.Context, o *observation, ke
 	}
 	text, err := sealed.Open(r.Key, key.Name, agentjob.SecretStowawayManager, secret.Data[agentjob.SecretStowawayManager])
 	if errors.Is(err, sealed.ErrOtherKey) {
-		ctrl.LoggerFrom(ctx).Info("Replacing Stowaway, whose Secret is not readable any more", "reason", err.Error())
+		ctrl.LoggerFrom(ctx).Info("Deleting Stowaway, whose Secret cannot be read", "reason", err.Error())
 		o.stowaway.unreadable = true
 		return nil
 	}

@@ -32,7 +32,7 @@ func mayEndIntercepts(ctx context.Context, conn *connection, name string, inHub 
 		return nil //nolint:nilerr // see above
 	}
 	role := "sonde-intercept"
-	if inHub { // there is no right to intercept in a hub
+	if inHub { // the right to intercept is one in the target's namespace; a hub takes only rights on InterceptRequests
 		role = "sonde-edit"
 	}
 	return fmt.Errorf("you may not delete InterceptRequests in namespace %s, so this command could not end the intercept: ask an admin for the ClusterRole %s there", conn.namespace, role)

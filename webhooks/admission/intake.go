@@ -42,7 +42,8 @@ const (
 	smallLaneBytes = 1 << 20
 	// quickLaneBytes is for small reviews that wait for no compiler of filters, such as stops and ResultAccesses.
 	quickLaneBytes = 512 << 10
-	// largeLaneBytes is for Pods, and creationLaneBytes for creations of Sonde's own kinds.
+	// largeLaneBytes is for large Pods. creationLaneBytes is for large creations of Sonde's own kinds: among them, PacketCaptures wait for the
+	// compiler.
 	largeLaneBytes    = 2 << 20
 	creationLaneBytes = 5 << 18
 	// updateLaneBytes is for large updates, such as stops of captures with a large status. They wait for no compiler of filters. One of any size

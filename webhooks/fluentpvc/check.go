@@ -154,7 +154,7 @@ func checkJob(p *field.Path, j *batchv1.JobSpec) field.ErrorList {
 	if j.TTLSecondsAfterFinished != nil {
 		list = append(list, field.Forbidden(p.Child("ttlSecondsAfterFinished"), "the operator deletes the Job when it has recorded its result: leave it out"))
 	}
-	if j.CompletionMode != nil && *j.CompletionMode != batchv1.NonIndexedCompletion { // its Pods need names that the volume's is too long for
+	if j.CompletionMode != nil && *j.CompletionMode != batchv1.NonIndexedCompletion { // the names of its Pods add an index to the Job's, and would be too long
 		list = append(list, invalid(p.Child("completionMode"), string(*j.CompletionMode), "a volume is processed as a whole: write NonIndexed, or leave it out"))
 	}
 	if j.ManagedBy != nil && *j.ManagedBy != batchv1.JobControllerName {

@@ -51,11 +51,8 @@ func (l *Link) Up() bool { return l.Flags&unix.IFF_UP != 0 }
 // Cooked reports whether a packet socket must strip the link header, because the file's link type has none.
 func (l *Link) Cooked() bool { lt, _ := l.LinkType(); return lt == pcapng.LinkTypeRaw }
 
-// Plain reports whether BPF programs see the packets, and as the file stores them, without an extra header in front.
+// Plain reports whether BPF programs see packets as the file stores them, without an extra header in front.
 func (l *Link) Plain() bool {
-	if l.VRF {
-		return false
-	}
 	switch l.HardwareType {
 	case unix.ARPHRD_PPP, unix.ARPHRD_IPGRE, unix.ARPHRD_IP6GRE, unix.ARPHRD_INFINIBAND:
 		return false

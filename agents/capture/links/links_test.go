@@ -93,7 +93,7 @@ func TestParseKinds(t *testing.T) {
 			m = append(m, info.Serialize()...)
 			binary.NativeEndian.PutUint32(m, uint32(len(m)))
 			links, _, _, err := parseLinks(m)
-			if err != nil || len(links) != 1 || links[0].L3S != tc.l3s || links[0].VRF != tc.vrf || links[0].Plain() == tc.vrf {
+			if err != nil || len(links) != 1 || links[0].L3S != tc.l3s || links[0].VRF != tc.vrf {
 				t.Errorf("%+v, %v, want L3S %v, VRF %v", links, err, tc.l3s, tc.vrf)
 			}
 		})

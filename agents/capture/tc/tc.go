@@ -78,8 +78,8 @@ func (b *Backend) prepare(existing []links.Link) (err error) {
 		if !b.cfg.Wants(&existing[i]) {
 			continue
 		}
-		if !existing[i].Plain() {
-			return errPlain(&existing[i])
+		if err := b.unfit(&existing[i]); err != nil {
+			return err
 		}
 		wanted = append(wanted, existing[i].Index)
 	}
@@ -200,18 +200,22 @@ func (b *Backend) endTry() error {
 	return err
 }
 
-// errPlain is the error for an interface that is not Plain.
-func errPlain(l *links.Link) error {
-	if l.VRF {
-		return fmt.Errorf("%s is a VRF device, whose packets only the engine afpacket gets", l.Name)
+// unfit says why BPF programs cannot capture an interface as the user wants it. A VRF device that the spec does not name is captured with the
+// others: the interfaces in it have its packets, and itself those that are sent to its own addresses.
+func (b *Backend) unfit(l *links.Link) error {
+	switch {
+	case l.VRF && slices.Contains(b.cfg.Interfaces, l.Name):
+		return fmt.Errorf("%s is a VRF device, whose packets only the engine afpacket gets: name the interfaces in it instead, or set this engine", l.Name)
+	case !l.Plain():
+		return fmt.Errorf("the packets of %s (hardware type %d) have a header that only the engine afpacket can strip", l.Name, l.HardwareType)
 	}
-	return fmt.Errorf("the packets of %s (hardware type %d) have a header that only the engine afpacket can strip", l.Name, l.HardwareType)
+	return nil
 }
 
 // Open implements backend.Backend.
 func (b *Backend) Open(l *links.Link, _ bool) (backend.Source, error) {
-	if !l.Plain() {
-		return nil, errPlain(l)
+	if err := b.unfit(l); err != nil {
+		return nil, err
 	}
 	lt, _ := l.LinkType()
 	if err := b.load(lt); err != nil {

@@ -45,7 +45,7 @@ func EnsureKey(ctx context.Context, c client.Client, namespace string) ([]byte, 
 	}
 	key := s.Data[secretKey]
 	if len(key) != KeyBytes {
-		return nil, fmt.Errorf("the Secret %s holds %d bytes under %q, want %d: restore it; or delete it, restart all replicas of the manager, and have running captures created again",
+		return nil, fmt.Errorf("the Secret %s holds %d bytes under %q, want %d: restore it; or delete it, restart all replicas of the manager, and have captures, intercepts, FluentPVCs and Collectors created again",
 			name, len(key), secretKey, KeyBytes)
 	}
 	return key, nil

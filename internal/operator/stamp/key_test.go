@@ -59,7 +59,7 @@ func TestEnsureKeyFails(t *testing.T) {
 		funcs  interceptor.Funcs
 		want   string
 	}{
-		"a Secret without a key":   {secret: keySecret(nil), want: "restart all replicas of the manager, and have running captures created again"},
+		"a Secret without a key":   {secret: keySecret(nil), want: "restart all replicas of the manager, and have captures"},
 		"a Secret with half a key": {secret: keySecret(testKey[:16]), want: "holds 16 bytes"},
 		"no right to get": {funcs: interceptor.Funcs{
 			Get: func(context.Context, client.WithWatch, client.ObjectKey, client.Object, ...client.GetOption) error {
