@@ -66,7 +66,7 @@ func parseFlags() (wiring.Options, zap.Options, error) {
 	flag.StringVar(&o.ReleaserImage, "releaser-image", "", "image of the releaser, which runs Helm for Collectors (required)")
 	flag.StringVar(&o.Agent.Namespace, "namespace", os.Getenv("POD_NAMESPACE"), "the operator's namespace; by default $POD_NAMESPACE")
 	flag.Int64Var(&o.Agent.RingBytes, "ring-bytes", 32<<20, "memory of a probe's packet ring, in bytes")
-	flag.Var(&o.Agent.DiskFloor, agentjob.DiskFloorFlag, "free space that probes leave on their node's disk: a part of it, like 12%, or a quantity, like 10Gi; 0 is none")
+	flag.Var(&o.Agent.DiskFloor, agentjob.DiskFloorFlag, "free space that probes leave on their node's disk: a part of it, like 17%, or a quantity, like 10Gi; 0 is none")
 	flag.Var(&o.Agent.Privilege, "probe-privilege", "rights that probes run with: Privileged, or Capabilities for only those that they need")
 	flag.StringVar(&o.MetricsAddress, "metrics-bind-address", ":8443", "address of the metrics endpoint, which is https and needs a token that may get /metrics; 0 turns it off")
 	flag.StringVar(&o.HealthAddress, "health-probe-bind-address", ":8081", "address of /healthz and /readyz")

@@ -100,7 +100,7 @@ bundle)
 	;;
 olm)
 	openshift
-	$make test-olm NODES=1
+	$make test-olm NODES=1 NODE_DISK=16Gi # OLM installs the default --disk-floor, and the machine's disk may be fuller
 	;;
 faults)
 	own_cluster # the tests kill its nodes and API server

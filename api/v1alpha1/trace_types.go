@@ -128,8 +128,8 @@ type TraceSpec struct {
 	// +kubebuilder:validation:XValidation:rule="!self.matches('^([0-9]{1,6}|([0-9]{1,6}h)?([0-9]{1,6}m)?([0-9]{1,6}s)?)$') || self == '' || (self.matches('^[0-9]+$') ? (int(self) >= 1 && int(self) <= 86400) : (duration(self) >= duration('1s') && duration(self) <= duration('24h')))",message="duration must lie between 1s and 24h (the operator may allow less)"
 	Duration string `json:"duration,omitempty"`
 
-	// containers whose processes are recorded, by name: also init containers, and ephemeral ones (kubectl debug) that are
-	// there when the Pod's trace begins. By default all.
+	// containers whose processes are recorded, by name: also init containers, and ephemeral ones (kubectl debug). By default
+	// all.
 	// +optional
 	// +listType=set
 	// +kubebuilder:validation:MinItems=1

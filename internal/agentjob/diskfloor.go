@@ -16,9 +16,9 @@ const DiskFloorFlag = "disk-floor"
 // maxPercent leaves some space for captures.
 const maxPercent = 90
 
-// DefaultDiskFloor is above the 10% at which a kubelet begins to evict (nodefs.available), so that a capture ends before other
-// Pods are evicted.
-var DefaultDiskFloor = DiskFloor{percent: 12}
+// DefaultDiskFloor is above the parts at which a kubelet begins to evict by default, so that a capture ends before other Pods are evicted: 10% of
+// its own file system (nodefs.available), and 15% of that with the images (imagefs.available). Most nodes have both on one.
+var DefaultDiskFloor = DiskFloor{percent: 17}
 
 // DiskFloor is the part of a node's disk that captures leave free, as a flag's value. The zero value leaves none.
 type DiskFloor struct {
@@ -37,9 +37,9 @@ func (f *DiskFloor) String() string {
 	}
 }
 
-// Set reads a part like 12%, a quantity like 10Gi, or 0 for none.
+// Set reads a part like 17%, a quantity like 10Gi, or 0 for none.
 func (f *DiskFloor) Set(s string) error {
-	const want = "write a part of the disk from 0% to 90%, like 12%, a quantity, like 10Gi, or 0 for none"
+	const want = "write a part of the disk from 0% to 90%, like 17%, a quantity, like 10Gi, or 0 for none"
 	if part, ok := strings.CutSuffix(s, "%"); ok {
 		n, err := strconv.ParseInt(part, 10, 64)
 		if err != nil || n < 0 || n > maxPercent {

@@ -11,8 +11,12 @@ import (
 	"github.com/sonde-operator/sonde/internal/wire/pcapng"
 )
 
-// namesInterval is how often a stream asks for the names of new Pods and Services.
-const namesInterval = 10 * time.Second
+// A stream asks for the names of new Pods and Services every namesInterval. In a large cluster that takes the API server and the user's line
+// seconds: then it waits namesPause times as long.
+const (
+	namesInterval = 10 * time.Second
+	namesPause    = 30
+)
 
 // addressNames are the names of the addresses in a capture of packets. A nil one has none.
 type addressNames struct {
@@ -62,17 +66,17 @@ func (n *addressNames) final(ctx context.Context, c v1alpha1.Capture) *pcapng.Na
 func (n *addressNames) stream(ctx context.Context, send func(*pcapng.Names)) {
 	n.streamed.Store(true)
 	<-n.first
-	again := time.NewTicker(namesInterval)
-	defer again.Stop()
-	for {
+	for wait := namesInterval; ; {
 		if news := n.News(); news != nil {
 			send(news)
 		}
 		select {
 		case <-ctx.Done():
 			return
-		case <-again.C:
+		case <-time.After(wait):
+			began := time.Now()
 			n.Refresh(ctx, names.During(nil, nil, nil, true))
+			wait = max(namesInterval, namesPause*time.Since(began))
 		}
 	}
 }

@@ -167,6 +167,7 @@ func (p *programs) loadWith(filter bpfprog.Program, lt pcapng.LinkType, inline b
 		}
 	}
 	ring.Shape(spec.Maps[packetsMapRings], p.cpus, p.size, p.longest())
+	spec.Maps[packetsMapWake].MaxEntries = max(spec.Maps[packetsMapWake].MaxEntries, uint32(os.Getpagesize())) // arm64 may have pages of 64 KiB
 	var options ebpf.CollectionOptions
 	if p.first != nil {
 		options.MapReplacements = maps.Clone(p.first.Maps)

@@ -2,7 +2,7 @@
 // attached (docs/adr/0009-gate.md). All functions are pure.
 //
 // The most important rule: a Pod that would be admitted and start without a gate is admitted and starts with one. So the gate needs
-// nothing that the Pod's own containers do not need.
+// nothing that the Pod's own containers do not need. The exception is an admission policy that does not allow the operator's image.
 package gate
 
 import (

@@ -25,8 +25,8 @@ type TraceSpecApplyConfiguration struct {
 	// duration of the trace of each Pod: seconds ("30") or a duration ("90s", "5m", "1h30m"); 1 s to 24 h. Without it a
 	// trace lasts until its Pod is gone, or for as long as the cluster's ceiling allows.
 	Duration *string `json:"duration,omitempty"`
-	// containers whose processes are recorded, by name: also init containers, and ephemeral ones (kubectl debug) that are
-	// there when the Pod's trace begins. By default all.
+	// containers whose processes are recorded, by name: also init containers, and ephemeral ones (kubectl debug). By default
+	// all.
 	Containers []string `json:"containers,omitempty"`
 	// command whose processes are recorded: a name, like nginx, of a process (comm) or of its executable, or the path of an
 	// executable, like /usr/sbin/nginx. By default all.
