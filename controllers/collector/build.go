@@ -147,7 +147,7 @@ func wasReady(c *sondev1.Collector) bool {
 	})
 }
 
-// actionOf returns the bounds of what is being tried: an upgrade if a revision was ready.
+// actionOf returns the part of the spec that bounds the next attempts: upgrade if a revision was ready, else install.
 func actionOf(c *sondev1.Collector) *sondev1.CollectorAction {
 	if wasReady(c) {
 		return c.Spec.Upgrade

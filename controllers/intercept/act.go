@@ -165,8 +165,8 @@ func (r *Reconciler) createCarrierSecret(ctx context.Context, plan agentjob.Carr
 	return identity.Key, nil
 }
 
-// ensureStowaway creates what is missing of Stowaway, and updates a Deployment of another version of the operator. It deletes a Stowaway whose
-// Secret cannot be read; the next pass makes another.
+// ensureStowaway creates the missing parts of Stowaway, and updates a Deployment of another version of the operator. If the Secret cannot be read,
+// it deletes Stowaway, and the next pass makes another.
 func (r *Reconciler) ensureStowaway(ctx context.Context, o *observation) error {
 	if o.stowaway.unreadable {
 		return r.removeStowaway(ctx)

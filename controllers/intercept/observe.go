@@ -162,6 +162,9 @@ type stowawayObjects struct {
 	old bool
 }
 
+// exist reports whether a part of Stowaway is there.
+func (s *stowawayObjects) exist() bool { return s.deployment || s.service || s.secret || s.unreadable }
+
 func (r *Reconciler) observe(ctx context.Context) (*observation, error) {
 	o := &observation{carriers: map[types.UID]*carrier{}, leftover: map[types.UID]bool{}, failures: r.memory.failures, secrets: map[string]types.UID{}}
 	var list sondev1.InterceptRequestList
@@ -486,7 +489,7 @@ func (r *Reconciler) observeStowaway(ctx context.Context, o *observation) error 
 		o.stowaway.deployment, o.stowaway.old = there, true
 	} else {
 		r.memory.stowaway = new(o.stowaway)
-		r.memory.stowawayAbsent = !o.stowaway.deployment && !o.stowaway.service && !o.stowaway.secret && !o.stowaway.unreadable && len(o.requests) == 0
+		r.memory.stowawayAbsent = !o.stowaway.exist() && len(o.requests) == 0
 	}
 	if o.stowaway.deployment && o.stowaway.secret && o.stowaway.service {
 		if o.status, err = r.Stowaway.Status(ctx, &o.stowaway); err != nil {

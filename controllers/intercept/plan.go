@@ -94,7 +94,7 @@ func planFor(o *observation, limits ceiling.Limits, now time.Time) *plan {
 	if more {
 		p.again = sooner(p.again, nextBatch)
 	}
-	if !p.stowaway && (o.stowaway.deployment || o.stowaway.service || o.stowaway.secret || o.stowaway.unreadable) {
+	if !p.stowaway && o.stowaway.exist() {
 		p.removeStowaway = true
 	}
 	return p

@@ -23,7 +23,7 @@ import (
 func (c *interceptCommand) portNumber(ctx context.Context, conn *connection) (int32, error) {
 	if !strings.ContainsFunc(c.port, unicode.IsLetter) { // each name has a letter
 		n, _ := strconv.ParseInt(c.port, 10, 32)
-		return int32(n), nil // Build refuses what is no port
+		return int32(n), nil // Build refuses other numbers than those of ports
 	}
 	namespace := cmp.Or(c.request.TargetNamespace, conn.namespace)
 	target := fmt.Sprintf("%s %s/%s", c.request.Target.Kind, namespace, c.request.Target.Name)
@@ -69,7 +69,7 @@ func tcpPorts(containers []corev1.Container, name string) (numbers []int32, othe
 	return numbers, others
 }
 
-// readPodSpec returns the spec of a Pod, or that of the Pods that a workload makes.
+// readPodSpec returns the spec of a Pod, or the Pod template of a workload.
 func readPodSpec(ctx context.Context, conn *connection, target v1alpha1.TargetReference, namespace string) (*corev1.PodSpec, error) {
 	var o unstructured.Unstructured
 	path := []string{"spec", "template", "spec"}

@@ -200,8 +200,8 @@ func (b *Backend) endTry() error {
 	return err
 }
 
-// unfit says why BPF programs cannot capture an interface as the user wants it. A VRF device that the spec does not name is captured with the
-// others: the interfaces in it have its packets, and itself those that are sent to its own addresses.
+// unfit says why BPF programs cannot capture an interface. A VRF device is unfit only if the spec names it: otherwise the interfaces in it are
+// captured, too, and have its packets.
 func (b *Backend) unfit(l *links.Link) error {
 	switch {
 	case l.VRF && slices.Contains(b.cfg.Interfaces, l.Name):
